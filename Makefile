@@ -1,0 +1,22 @@
+# make demo and make test do all the set-up that they need; see README.md.
+.PHONY: setup build demo test check bench clean
+
+SETUP = scripts/setup.sh && eval "$$(scripts/setup.sh env)"
+
+setup:
+	@scripts/setup.sh
+
+build:
+	@$(SETUP) && cmake --preset release >/dev/null && cmake --build --preset release
+
+demo: build
+	@eval "$$(scripts/setup.sh env)" && scripts/demo.sh
+
+test:
+	@scripts/test.sh
+
+check:
+	@$(SETUP) && scripts/check.sh
+
+clean:
+	rm -rf build

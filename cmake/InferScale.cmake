@@ -1,0 +1,58 @@
+# What all targets share, and one function for each kind of target.
+
+add_library(inferscale_options INTERFACE)
+target_compile_features(inferscale_options INTERFACE cxx_std_20)
+target_include_directories(inferscale_options INTERFACE "${CMAKE_SOURCE_DIR}/src")
+target_compile_options(inferscale_options INTERFACE -Wall -Wextra -Wconversion -Wshadow)
+if(INFERSCALE_WERROR)
+  target_compile_options(inferscale_options INTERFACE -Werror)
+endif()
+if(INFERSCALE_SANITIZE)
+  add_compile_options(-fsanitize=${INFERSCALE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${INFERSCALE_SANITIZE})
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(inferscale_options INTERFACE -Wthread-safety)
+endif()
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# inferscale_library(name SOURCES a.cc ... LIBS other ...): one room of src/.
+function(inferscale_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC inferscale_options ${ARG_LIBS})
+endfunction()
+
+# inferscale_test(name SOURCES ... LIBS ... [LABELS ...]): a GoogleTest program, one ctest entry per test.
+function(inferscale_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE inferscale_options ${ARG_LIBS} GTest::gtest GTest::gmock
+                                        GTest::gtest_main)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  include(GoogleTest)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# inferscale_benchmark(name SOURCES ... LIBS ...): a Google Benchmark program.
+function(inferscale_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE inferscale_options ${ARG_LIBS} benchmark::benchmark)
+endfunction()
+
+# inferscale_fuzz(name SOURCES ... LIBS ...): a libFuzzer program; its seeds are fuzz/corpus/<name>/.
+function(inferscale_fuzz name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE inferscale_options ${ARG_LIBS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()

