@@ -1,0 +1,175 @@
+// The application: memory, store, embedder and engine bound together. Commands and servers talk to
+// this. The two walks of ARCHITECTURE.md are Add + EncodePending, and Ask.
+#ifndef INFERSCALE_APP_APP_H_
+#define INFERSCALE_APP_APP_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "embed/embedder.h"
+#include "engine/engine.h"
+#include "memory/compose.h"
+#include "memory/fact_store.h"
+#include "memory/filter.h"
+#include "memory/search_index.h"
+#include "memory/window.h"
+#include "store/kv_store.h"
+
+namespace inferscale {
+
+struct AppOptions {
+  std::string data_dir;
+
+  std::string model;        // GGUF of the language model
+  std::string embed_model;  // GGUF of the embedding model, or
+  std::string embed_url;    // the base URL of an OpenAI-compatible server, with
+  std::string embed_name;   // its model's name
+  std::string embed_key;    // and key
+
+  int threads = 0;              // 0: as many as there are cores
+  uint32_t slots = 2;           // generations at a time
+  uint32_t context_tokens = 0;  // per slot; 0: the model's, at most 8192
+
+  uint64_t arena_bytes = uint64_t{1} << 30;  // host memory for KV
+  uint64_t disk_bytes = 0;                   // of KV on disk; 0: no limit
+  size_t index_bytes = size_t{256} << 20;    // memory for search indexes
+
+  std::string system =
+      "You are a helpful assistant. Answer the question briefly, using the memories below.\n"
+      "Memories:";
+  WindowStrategy window;
+  uint32_t episode_facts = 6;
+  ComposeOptions compose;
+};
+
+// What has to be opened: adding needs no language model, listing no model at all.
+enum class Need : uint8_t { kFacts, kSearch, kAnswer };
+
+// How memory reaches the model: as KV where there is KV; as text, the same composition computed
+// whole; or not at all.
+enum class MemoryMode : uint8_t { kKv, kText, kNone };
+std::string_view MemoryModeName(MemoryMode mode);  // "kv", "text", "none"
+Result<MemoryMode> ParseMemoryMode(std::string_view name);
+
+struct AskRequest {
+  Scope scope;
+  std::string question;
+  MemoryMode mode = MemoryMode::kKv;
+  ComposeOptions compose;
+  Sampling sampling;
+  const Filter* filter = nullptr;
+};
+
+struct UsedFact {
+  Fact fact;
+  float score = 0.0F;
+  uint32_t tokens = 0;
+  bool injected = false;
+  Tier tier = Tier::kHost;  // where its KV was, if injected
+};
+
+// Milliseconds of each step, in order; together they are first_token_ms.
+struct AskTimes {
+  double embed_ms = 0;
+  double search_ms = 0;
+  double compose_ms = 0;  // choosing, tokenising, laying out
+  double load_ms = 0;     // KV into the arena, pins
+  double inject_ms = 0;
+  double prefill_ms = 0;
+  double first_token_ms = 0;  // from the question to the first token
+  double total_ms = 0;
+};
+
+struct Answer {
+  std::string text;
+  FinishReason finish = FinishReason::kStop;
+  std::vector<UsedFact> facts;  // in the order of the prompt
+  AskTimes times;
+  GenerateStats stats;
+};
+
+// Called with each piece of the answer; false cancels.
+using OnText = std::function<bool(std::string_view)>;
+
+struct EncodeProgress {
+  uint64_t episodes_done = 0;
+  uint64_t episodes_total = 0;
+  uint64_t facts_done = 0;
+  uint64_t stored_tokens = 0;
+  uint64_t computed_tokens = 0;
+  uint64_t failed = 0;
+  double ms = 0;
+};
+// False stops after the current batch.
+using OnProgress = std::function<bool(const EncodeProgress&)>;
+
+struct SearchResult {
+  Fact fact;
+  SearchHit hit;
+};
+
+struct AppStats {
+  FactStoreStats facts;
+  std::optional<KvStoreStats> kv;
+  uint64_t stale_kv = 0;  // records that did not fit their facts and were not used
+};
+
+// An append-only conversation: what was read once is never read again, and no fact comes twice.
+// Used by one thread; must not outlive its App.
+class Conversation {
+ public:
+  virtual ~Conversation() = default;
+  virtual Result<Answer> Ask(const AskRequest& request, const OnText& on_text) = 0;
+  virtual uint32_t tokens() const = 0;  // held in the context
+};
+
+class App {
+ public:
+  static Result<std::unique_ptr<App>> Open(AppOptions options, Need need);
+  virtual ~App() = default;  // stops background encoding; what is left continues at the next start
+
+  virtual const AppOptions& options() const = 0;
+
+  // ---- facts (Need::kFacts, but for those that need a vector: Need::kSearch) ------------------
+  virtual FactStore& facts() = 0;  // for reading
+  // Durable and searchable on return; KV follows (EncodePending or the background).
+  virtual Result<std::vector<AddResult>> Add(std::span<const Fact> facts) = 0;
+  virtual Result<Fact> Update(const std::string& tenant, const std::string& id,
+                              const FactUpdate& update) = 0;
+  virtual Result<size_t> Delete(const std::string& tenant, std::span<const std::string> ids) = 0;
+  virtual Result<size_t> DeleteScope(const Scope& scope) = 0;
+  virtual Result<std::vector<SearchResult>> Search(const Scope& scope, const std::string& text,
+                                                   size_t limit, const Filter* filter) = 0;
+
+  // ---- answers (Need::kAnswer) -----------------------------------------------------------------
+  virtual Engine& engine() = 0;
+  virtual Result<Answer> Ask(const AskRequest& request, const OnText& on_text) = 0;
+  virtual std::unique_ptr<Conversation> StartConversation() = 0;
+
+  // The composition that Ask would use, with its KV pinned; for measuring.
+  virtual Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
+                                       AskTimes* times) = 0;
+
+  // Encodes what is pending until nothing is left, or `on_progress` says so. One process at a time:
+  // kConflict if another one is at it.
+  virtual Result<EncodeProgress> EncodePending(const OnProgress& on_progress) = 0;
+  virtual void StartBackgroundEncoding() = 0;
+  virtual Result<uint64_t> PendingEpisodes() = 0;
+
+  // ---- upkeep ---------------------------------------------------------------------------------
+  // Erases the KV of what was deleted or changed; what Delete and Update could not do themselves.
+  virtual Status CollectGarbage() = 0;
+  // CollectGarbage, sweep of unreferenced records, and a full compaction of both stores.
+  virtual Result<CompactReport> Compact() = 0;
+  virtual Result<AppStats> Stats() = 0;
+};
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_APP_APP_H_
