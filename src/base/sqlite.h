@@ -1,0 +1,138 @@
+// A thin layer over SQLite: statements are prepared once and kept, values are bound and read by
+// type, errors are Results. One thread at a time may use a database and its queries.
+#ifndef INFERSCALE_BASE_SQLITE_H_
+#define INFERSCALE_BASE_SQLITE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/result.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace inferscale {
+
+class SqliteDb;
+
+// A statement in use. It goes back to its database when destroyed, which must outlive it.
+// An error of preparing or binding is kept and returned by Next or Run.
+class SqliteQuery {
+ public:
+  SqliteQuery(SqliteQuery&& other) noexcept;
+  SqliteQuery& operator=(SqliteQuery&&) = delete;
+  ~SqliteQuery();
+
+  // Goes to the next row: false if there is none.
+  Result<bool> Next();
+  // For a statement without rows.
+  Status Run();
+
+  // Of the current row. Text and blobs are valid until the next call of Next or Run.
+  int64_t Int(int column) const;
+  double Real(int column) const;
+  std::string_view Text(int column) const;
+  ByteSpan Blob(int column) const;
+  bool IsNull(int column) const;
+  std::optional<int64_t> MaybeInt(int column) const;
+  Hash128 Hash(int column) const;  // zero unless the value is a blob of 16 bytes
+
+ private:
+  friend class SqliteDb;
+  SqliteQuery(SqliteDb& db, std::string_view sql);
+
+  void BindAt(int index, int64_t value);
+  void BindAt(int index, uint32_t value) { BindAt(index, int64_t{value}); }
+  void BindAt(int index, int value) { BindAt(index, int64_t{value}); }
+  void BindAt(int index, bool value) { BindAt(index, int64_t{value}); }
+  void BindAt(int index, size_t value) { BindAt(index, static_cast<int64_t>(value)); }
+  void BindAt(int index, double value);
+  void BindAt(int index, std::string_view value);
+  void BindAt(int index, const std::string& value) { BindAt(index, std::string_view(value)); }
+  void BindAt(int index, const char* value) { BindAt(index, std::string_view(value)); }
+  void BindAt(int index, ByteSpan value);
+  void BindAt(int index, const Hash128& value);  // 16 bytes, the high word first
+  void BindAt(int index, std::nullopt_t);
+  template <typename T>
+  void BindAt(int index, const std::optional<T>& value) {
+    value ? BindAt(index, *value) : BindAt(index, std::nullopt);
+  }
+  void Check(int rc);
+
+  SqliteDb* db_;
+  std::string_view sql_;
+  sqlite3_stmt* stmt_ = nullptr;
+  int rc_ = 0;  // the first failure
+};
+
+struct SqliteOptions {
+  int busy_timeout_ms = 10'000;  // how long to wait for another writer
+  int cache_kib = 16 * 1024;     // of pages in memory
+};
+
+class SqliteDb {
+ public:
+  // Opens or creates `path`: write-ahead log, synchronous=FULL, freed bytes overwritten, foreign
+  // keys, temporary tables in memory. kCorrupt if the file is no database, kTransient if the system
+  // refuses.
+  static Result<std::unique_ptr<SqliteDb>> Open(const std::string& path, SqliteOptions options);
+  ~SqliteDb();
+  SqliteDb(const SqliteDb&) = delete;
+  SqliteDb& operator=(const SqliteDb&) = delete;
+
+  // Starts a statement, with values for ?1, ?2, ... in order; they are copied.
+  template <typename... Values>
+  SqliteQuery Query(std::string_view sql, const Values&... values) {
+    SqliteQuery query(*this, sql);
+    int index = 0;
+    (query.BindAt(++index, values), ...);
+    return query;
+  }
+  // Runs statements without values, separated by semicolons.
+  Status Exec(const std::string& sql);
+  // The first column of the only row.
+  template <typename... Values>
+  Result<int64_t> QueryInt(std::string_view sql, const Values&... values) {
+    SqliteQuery query = Query(sql, values...);
+    INFERSCALE_ASSIGN(const bool found, query.Next());
+    return found ? query.Int(0) : 0;
+  }
+
+  int64_t LastRow() const;
+  int64_t Changes() const;  // rows touched by the last INSERT, UPDATE or DELETE
+  const std::string& path() const { return path_; }
+
+ private:
+  friend class SqliteQuery;
+  struct Statements;
+  SqliteDb(sqlite3* db, std::string path);
+  tl::unexpected<Error> Failure(int rc) const;
+
+  sqlite3* db_;
+  std::string path_;
+  std::unique_ptr<Statements> statements_;  // those not in use
+};
+
+// A write transaction; what Commit did not end is rolled back. The write lock is taken at once, so
+// that no statement inside fails because another process wrote in between.
+class SqliteTransaction {
+ public:
+  static Result<SqliteTransaction> Begin(SqliteDb& db);
+  SqliteTransaction(SqliteTransaction&& other) noexcept : db_(std::exchange(other.db_, nullptr)) {}
+  SqliteTransaction& operator=(SqliteTransaction&&) = delete;
+  ~SqliteTransaction();
+  Status Commit();
+
+ private:
+  explicit SqliteTransaction(SqliteDb& db) : db_(&db) {}
+  SqliteDb* db_;
+};
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_BASE_SQLITE_H_
