@@ -25,7 +25,9 @@ function(inferscale_library name)
   target_link_libraries(${name} PUBLIC inferscale_options ${ARG_LIBS})
 endfunction()
 
-# inferscale_test(name SOURCES ... LIBS ... [LABELS ...]): a GoogleTest program, one ctest entry per test.
+# inferscale_test(name SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program, one ctest
+# entry per test. Labels: `unit` (the default: quick, no model), `model` (loads one), `threads` (worth running
+# under ThreadSanitizer), `slow` (too slow for a sanitizer).
 function(inferscale_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -34,10 +36,12 @@ function(inferscale_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
+  if(INFERSCALE_SANITIZE)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
+  endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
-  include(GoogleTest)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
@@ -55,4 +59,5 @@ function(inferscale_fuzz name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE inferscale_options ${ARG_LIBS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 endfunction()
