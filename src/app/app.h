@@ -89,6 +89,7 @@ struct AskTimes {
 struct Answer {
   std::string text;
   FinishReason finish = FinishReason::kStop;
+  bool restarted = false;       // a conversation's context was full, and this answer began it anew
   std::vector<UsedFact> facts;  // in the order of the prompt
   AskTimes times;
   GenerateStats stats;

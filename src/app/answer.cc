@@ -1,0 +1,277 @@
+// Reading: a question is answered. Retrieve -> choose -> compose -> pin -> inject and generate.
+#include <algorithm>
+#include <utility>
+
+#include "app/app_impl.h"
+
+namespace inferscale {
+namespace {
+
+// Hits are asked for beyond what is used: several hits fall into one episode.
+constexpr size_t kHitsPerFact = 3;
+constexpr size_t kMinHits = 64;
+// Episodes are read in portions until enough facts are at hand.
+constexpr size_t kEpisodePortion = 12;
+// Composing again after unusable KV was forgotten; every round has less KV, the last has none.
+constexpr int kComposeRounds = 3;
+
+}  // namespace
+
+struct AppImpl::Recall {
+  std::vector<SearchHit> hits;
+  std::unordered_map<int64_t, Episode> episodes;
+  std::unordered_map<int64_t, EpisodeKv> kv;
+};
+
+Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const ComposeOptions& options,
+                                          const HeldTurns* held, AskTimes& times) {
+  Recall recall;
+  if (request.mode == MemoryMode::kNone || options.facts == 0) return recall;
+  Stopwatch watch;
+  INFERSCALE_ASSIGN(const std::vector<float> vector, embedder_->EmbedOne(request.question));
+  times.embed_ms = watch.LapMs();
+  const size_t held_facts = held == nullptr ? 0 : held->rows.size();
+  const size_t limit = std::max(kMinHits, kHitsPerFact * (options.facts + held_facts));
+  INFERSCALE_ASSIGN(recall.hits, index_->Search({request.scope, request.question, vector, limit,
+                                                 request.filter}));
+  times.search_ms = watch.LapMs();
+
+  std::vector<int64_t> ids;  // best first
+  std::unordered_set<int64_t> seen;
+  for (const SearchHit& hit : recall.hits) {
+    if (held != nullptr && held->rows.contains(hit.row)) continue;
+    if (seen.insert(hit.episode).second) ids.push_back(hit.episode);
+  }
+  size_t facts_at_hand = 0;
+  size_t read = 0;
+  while (read < ids.size() && facts_at_hand < options.facts + kMinHits / 2) {
+    const size_t count = std::min(kEpisodePortion, ids.size() - read);
+    INFERSCALE_ASSIGN(auto episodes, facts_->GetEpisodes(std::span(ids).subspan(read, count)));
+    for (Episode& episode : episodes) {
+      facts_at_hand += episode.facts.size();
+      recall.episodes.emplace(episode.id, std::move(episode));
+    }
+    read += count;
+  }
+  if (request.mode == MemoryMode::kKv && engine_->info().injection) {
+    INFERSCALE_ASSIGN(auto kv,
+                      facts_->GetKv(std::span(ids).first(read), engine_->info().fingerprint));
+    for (EpisodeKv& record : kv) recall.kv.emplace(record.episode, std::move(record));
+  }
+  return recall;
+}
+
+Result<std::vector<Token>> AppImpl::TailTokens(const AskRequest& request, const HeldTurns* held,
+                                               bool with_facts) const {
+  if (held == nullptr || held->tokens.empty() || with_facts) {
+    return engine_->format().Tail(request.question);
+  }
+  return engine_->format().NextTail(held->ended, request.question);
+}
+
+Result<bool> AppImpl::Pin(const Composition& composition, Prepared& prepared,
+                          std::unordered_map<Hash128, Tier>& tiers) {
+  const ModelInfo& model = engine_->info();
+  std::vector<Hash128> unusable;
+  std::unordered_map<Hash128, std::shared_ptr<const PinnedKv>> pins;
+  prepared.prompt.spans.clear();
+  for (const KvSpan& span : composition.spans) {
+    auto& pin = pins[span.key];
+    if (pin == nullptr) {
+      auto got = kv_->Get(span.key, model.fingerprint, model.shape);
+      if (!got) {
+        // Out of room is no reason to forget: these tokens are computed this time.
+        if (got.error().code != Code::kExhausted) unusable.push_back(span.key);
+        pins.erase(span.key);
+        continue;
+      }
+      pin = std::move(*got);
+    }
+    const auto wanted = std::span(composition.tokens).subspan(span.first, span.tokens);
+    const auto stored = pin->tokens();
+    if (stored.size() < size_t{span.record_token} + span.tokens ||
+        !std::equal(wanted.begin(), wanted.end(), stored.begin() + span.record_token)) {
+      unusable.push_back(span.key);
+      continue;
+    }
+    tiers[span.key] = pin->tier();
+    prepared.prompt.spans.push_back({span.first, span.tokens, span.record_token, pin->view(), pin});
+  }
+  if (unusable.empty()) return true;
+  stale_kv_ += unusable.size();
+  INFERSCALE_TRY(facts_->ForgetKv(unusable));
+  INFERSCALE_TRY(CollectGarbage());
+  return false;
+}
+
+namespace {
+
+// The prompt so far and what its facts are, as a user is told.
+void Describe(const Composition& composition, const std::unordered_map<Hash128, Tier>& tiers,
+              Prepared& prepared) {
+  prepared.facts.clear();
+  for (const ComposedFact& composed : composition.facts) {
+    UsedFact used{*composed.fact, composed.score, composed.tokens, false, Tier::kHost};
+    for (const KvSpan& span : composition.spans) {
+      if (composed.first_token < span.first || composed.first_token >= span.first + span.tokens) {
+        continue;
+      }
+      const auto tier = tiers.find(span.key);
+      used.injected = tier != tiers.end();
+      if (used.injected) used.tier = tier->second;
+    }
+    prepared.facts.push_back(std::move(used));
+  }
+}
+
+}  // namespace
+
+Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* held) {
+  Prepared prepared;
+  ComposeOptions options = request.compose;
+  INFERSCALE_ASSIGN(Recall recall, Retrieve(request, options, held, prepared.times));
+
+  Stopwatch watch;
+  const bool first_turn = held == nullptr || held->tokens.empty();
+  std::vector<Token> before = first_turn ? header_ : held->tokens;
+  INFERSCALE_ASSIGN(const std::vector<Token> longest_tail, TailTokens(request, held, true));
+  const size_t room_taken = before.size() + longest_tail.size() + request.sampling.max_tokens + 32;
+  const size_t context = engine_->info().context_tokens;
+  if (room_taken > context) {
+    return Fail(Code::kExhausted,
+                "the question and the answer's {} tokens do not fit into the context of {} tokens",
+                request.sampling.max_tokens, context);
+  }
+  const auto room = static_cast<uint32_t>(context - room_taken);
+  options.fact_tokens = options.fact_tokens == 0 ? room : std::min(options.fact_tokens, room);
+  if (options.fact_tokens == 0) options.facts = 0;
+
+  static const std::unordered_set<int64_t> kNothingHeld;
+  const std::vector<Piece> pieces =
+      ChoosePieces(recall.hits, recall.episodes, held == nullptr ? kNothingHeld : held->rows,
+                   options, [this](const Fact& fact) {
+                     const auto tokens = fact_tokens_->Get(fact);
+                     return tokens ? static_cast<uint32_t>((*tokens)->size()) : UINT32_MAX / 2;
+                   });
+  INFERSCALE_ASSIGN(const std::vector<Token> tail, TailTokens(request, held, !pieces.empty()));
+  if (!first_turn && !pieces.empty()) {
+    const std::vector<Token> block = engine_->format().MemoryBlock(held->ended);
+    before.insert(before.end(), block.begin(), block.end());
+  }
+  const bool header_kv = first_turn && request.mode == MemoryMode::kKv;
+  Opening opening{before, header_kv ? header_key_ : Hash128{}};
+
+  for (int round = 1;; ++round) {
+    INFERSCALE_ASSIGN(Composition composition, Compose(opening, pieces, tail, recall.kv,
+                                                       recall.hits, options, *fact_tokens_));
+    prepared.times.compose_ms += watch.LapMs();
+    std::unordered_map<Hash128, Tier> tiers;
+    INFERSCALE_ASSIGN(const bool usable, Pin(composition, prepared, tiers));
+    prepared.times.load_ms += watch.LapMs();
+    if (usable || round > kComposeRounds) {
+      Describe(composition, tiers, prepared);
+      prepared.prompt.tokens = std::move(composition.tokens);
+      return prepared;
+    }
+    // What was unusable is computed, and stands behind what is injected: so compose again.
+    for (auto record = recall.kv.begin(); record != recall.kv.end();) {
+      record = tiers.contains(record->second.key) ? std::next(record) : recall.kv.erase(record);
+    }
+    if (!tiers.contains(opening.key)) opening.key = {};
+    if (round == kComposeRounds) {
+      recall.kv.clear();
+      opening.key = {};
+    }
+  }
+}
+
+Result<Answer> AppImpl::Generate(Prepared prepared, const AskRequest& request, uint64_t session,
+                                 const Stopwatch& since_question, const OnText& on_text,
+                                 std::vector<Token>* generated) {
+  Answer answer;
+  answer.facts = std::move(prepared.facts);
+  answer.times = prepared.times;
+  const double before_engine_ms = since_question.Ms();
+  INFERSCALE_ASSIGN(auto generation,
+                    engine_->Start({std::move(prepared.prompt), request.sampling, session}));
+  while (true) {
+    INFERSCALE_ASSIGN(const std::optional<std::string> piece, generation->Next());
+    if (!piece) break;
+    answer.text += *piece;
+    if (on_text && !on_text(*piece)) generation->Cancel();
+  }
+  answer.finish = generation->finish_reason();
+  answer.stats = generation->stats();
+  answer.times.inject_ms = answer.stats.inject_ms;
+  answer.times.prefill_ms = answer.stats.prefill_ms;
+  answer.times.first_token_ms = before_engine_ms + answer.stats.first_token_ms;
+  answer.times.total_ms = since_question.Ms();
+  if (generated != nullptr) *generated = generation->tokens();
+  return answer;
+}
+
+Result<Answer> AppImpl::Ask(const AskRequest& request, const OnText& on_text) {
+  INFERSCALE_TRY(NeedAtLeast(Need::kAnswer, "Ask"));
+  const Stopwatch since_question;
+  INFERSCALE_ASSIGN(Prepared prepared, Prepare(request, nullptr));
+  return Generate(std::move(prepared), request, /*session=*/0, since_question, on_text, nullptr);
+}
+
+Result<Prompt> AppImpl::ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
+                                      AskTimes* times) {
+  INFERSCALE_TRY(NeedAtLeast(Need::kAnswer, "ComposePrompt"));
+  INFERSCALE_ASSIGN(Prepared prepared, Prepare(request, nullptr));
+  if (used != nullptr) *used = std::move(prepared.facts);
+  if (times != nullptr) *times = prepared.times;
+  return std::move(prepared.prompt);
+}
+
+// ---- conversations -----------------------------------------------------------------------------
+namespace {
+
+class ConversationImpl final : public Conversation {
+ public:
+  ConversationImpl(AppImpl& app, uint64_t session) : app_(app), session_(session) {}
+  ~ConversationImpl() override { app_.engine().EndSession(session_); }
+
+  Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override {
+    const Stopwatch since_question;
+    auto prepared = app_.Prepare(request, &held_);
+    bool restarted = false;
+    if (!prepared && prepared.error().code == Code::kExhausted && !held_.tokens.empty()) {
+      // The context is full: begin anew; what matters of the past is in memory.
+      held_ = {};
+      app_.engine().EndSession(session_);
+      restarted = true;
+      prepared = app_.Prepare(request, &held_);
+    }
+    if (!prepared) return tl::unexpected(prepared.error());
+    std::vector<Token> tokens = prepared->prompt.tokens;
+    std::vector<Token> generated;
+    INFERSCALE_ASSIGN(Answer answer, app_.Generate(std::move(*prepared), request, session_,
+                                                   since_question, on_text, &generated));
+    tokens.insert(tokens.end(), generated.begin(), generated.end());
+    held_.tokens = std::move(tokens);
+    for (const UsedFact& used : answer.facts) held_.rows.insert(used.fact.row);
+    // A control token says nothing; the last one of a finished turn is the model's own end.
+    held_.ended = answer.finish == FinishReason::kStop && !generated.empty() &&
+                  app_.engine().Detokenize(std::span(generated).last(1)).empty();
+    answer.restarted = restarted;
+    return answer;
+  }
+
+  uint32_t tokens() const override { return static_cast<uint32_t>(held_.tokens.size()); }
+
+ private:
+  AppImpl& app_;
+  uint64_t session_;
+  HeldTurns held_;
+};
+
+}  // namespace
+
+std::unique_ptr<Conversation> AppImpl::StartConversation() {
+  return std::make_unique<ConversationImpl>(*this, next_session_++);
+}
+
+}  // namespace inferscale

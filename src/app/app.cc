@@ -1,0 +1,273 @@
+#include "app/app.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <unordered_set>
+#include <utility>
+
+#include "app/app_impl.h"
+#include "embed/llama_embedder.h"
+#include "embed/openai_embedder.h"
+#include "engine/llama/llama_engine.h"
+
+namespace inferscale {
+namespace {
+
+constexpr size_t kAddBatch = 64;  // facts in a transaction
+constexpr size_t kTokenCacheFacts = 65536;
+constexpr size_t kGarbageBatch = 1024;
+
+}  // namespace
+
+std::string_view MemoryModeName(MemoryMode mode) {
+  switch (mode) {
+    case MemoryMode::kKv:
+      return "kv";
+    case MemoryMode::kText:
+      return "text";
+    case MemoryMode::kNone:
+      return "none";
+  }
+  return "unknown";
+}
+
+Result<MemoryMode> ParseMemoryMode(std::string_view name) {
+  for (MemoryMode mode : {MemoryMode::kKv, MemoryMode::kText, MemoryMode::kNone}) {
+    if (name == MemoryModeName(mode)) return mode;
+  }
+  return Fail(Code::kInvalid, "mode '{}' is none of kv, text, none", name);
+}
+
+Result<std::unique_ptr<App>> App::Open(AppOptions options, Need need) {
+  auto app = std::make_unique<AppImpl>(std::move(options), need);
+  INFERSCALE_TRY(app->OpenAll());
+  return app;
+}
+
+AppImpl::AppImpl(AppOptions options, Need need) : options_(std::move(options)), need_(need) {}
+
+AppImpl::~AppImpl() {
+  if (encoder_.joinable()) {
+    encoder_.request_stop();
+    encoder_.join();
+  }
+}
+
+Status AppImpl::OpenAll() {
+  if (options_.data_dir.empty()) return Fail(Code::kInvalid, "no data directory was named");
+  std::error_code error;
+  std::filesystem::create_directories(options_.data_dir, error);
+  if (error) {
+    return Fail(Code::kTransient, "data directory '{}' can't be made: {}", options_.data_dir,
+                error.message());
+  }
+  INFERSCALE_ASSIGN(facts_, FactStore::Open(clock_, {.path = options_.data_dir + "/memory.db",
+                                                     .episode_facts = options_.episode_facts}));
+  INFERSCALE_ASSIGN(kv_, KvStore::Open(SystemEnv(), clock_,
+                                       {.dir = options_.data_dir + "/kv",
+                                        .arena_bytes = options_.arena_bytes,
+                                        .disk_bytes = options_.disk_bytes}));
+  INFERSCALE_TRY(facts_->DeleteExpired());
+  INFERSCALE_TRY(CollectGarbage());
+  if (need_ != Need::kFacts) INFERSCALE_TRY(OpenEmbedder());
+  if (need_ == Need::kAnswer) INFERSCALE_TRY(OpenEngine());
+  return {};
+}
+
+Status AppImpl::OpenEmbedder() {
+  if (!options_.embed_url.empty()) {
+    INFERSCALE_ASSIGN(embedder_, OpenOpenAiEmbedder({.base_url = options_.embed_url,
+                                                     .model = options_.embed_name,
+                                                     .api_key = options_.embed_key}));
+  } else {
+    INFERSCALE_ASSIGN(
+        embedder_, OpenLlamaEmbedder({.model = options_.embed_model, .threads = options_.threads}));
+  }
+  index_ = std::make_unique<SearchIndex>(*facts_, clock_, embedder_->identity(),
+                                         SearchIndexOptions{.memory_bytes = options_.index_bytes});
+  return PutMissingVectors();
+}
+
+// After a change of the embedder every fact needs a new vector before it can be found by meaning.
+Status AppImpl::PutMissingVectors() {
+  while (true) {
+    INFERSCALE_ASSIGN(const std::vector<Fact> facts,
+                      facts_->WithoutVector(embedder_->identity(), kAddBatch));
+    if (facts.empty()) return {};
+    std::vector<std::string> texts;
+    std::vector<int64_t> rows;
+    for (const Fact& fact : facts) {
+      texts.push_back(RenderFact(fact));
+      rows.push_back(fact.row);
+    }
+    INFERSCALE_ASSIGN(const auto vectors, embedder_->Embed(texts));
+    INFERSCALE_TRY(facts_->PutVectors(rows, vectors, embedder_->identity()));
+  }
+}
+
+Status AppImpl::OpenEngine() {
+  INFERSCALE_ASSIGN(engine_, OpenLlamaEngine({.model = options_.model,
+                                              .threads = options_.threads,
+                                              .slots = options_.slots,
+                                              .context_tokens = options_.context_tokens}));
+  fact_tokens_ = std::make_unique<FactTokens>(engine_->format(), kTokenCacheFacts);
+  windows_ = std::make_unique<WindowChooser>(
+      *facts_, options_.window,
+      [this](const Episode& episode, size_t count) { return Neighbours(episode, count); });
+  header_ = engine_->format().Header(options_.system);
+  encoding_ = EncodingId(options_.window, header_);
+  return EnsureHeaderKv();
+}
+
+// The header is the same for every question and stands at its true place: its KV is exact.
+Status AppImpl::EnsureHeaderKv() {
+  const ModelInfo& model = engine_->info();
+  if (!model.injection) return {};
+  const Hash128 key = Hasher()
+                          .Add("header")
+                          .Add(model.fingerprint)
+                          .AddBytes(std::as_bytes(std::span(header_)))
+                          .Digest();
+  if (!kv_->Contains(key)) {
+    const auto tokens = static_cast<uint32_t>(header_.size());
+    INFERSCALE_ASSIGN(const EncodeResult result,
+                      engine_->Encode({.prefix = {}, .items = {{header_, {{0, tokens}}}}}));
+    const KvPut put{{key, {}, model.fingerprint, model.shape, header_},
+                    result.records.front().front().data};
+    if (Status stored = kv_->Put(std::span(&put, 1)); !stored) {
+      // A full disk costs the header's KV, not the answer.
+      spdlog::warn("the header's KV was not stored: {}", stored.error().message);
+      return {};
+    }
+  }
+  header_key_ = key;
+  return {};
+}
+
+Status AppImpl::NeedAtLeast(Need need, std::string_view what) const {
+  if (need_ >= need) return {};
+  return Fail(Code::kInternal, "{} needs a model that was not opened", what);
+}
+
+// ---- facts -------------------------------------------------------------------------------------
+
+Result<std::vector<AddResult>> AppImpl::Add(std::span<const Fact> facts) {
+  INFERSCALE_TRY(NeedAtLeast(Need::kSearch, "Add"));
+  std::vector<AddResult> results;
+  results.reserve(facts.size());
+  for (size_t first = 0; first < facts.size(); first += kAddBatch) {
+    const auto batch = facts.subspan(first, std::min(kAddBatch, facts.size() - first));
+    INFERSCALE_ASSIGN(const std::vector<std::string> known, facts_->FindDuplicates(batch));
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (known[i].empty()) texts.push_back(RenderFact(batch[i]));
+    }
+    std::vector<std::vector<float>> fresh;
+    if (!texts.empty()) {
+      INFERSCALE_ASSIGN(fresh, embedder_->Embed(texts));
+    }
+    std::vector<std::vector<float>> vectors(batch.size());
+    for (size_t i = 0, next = 0; i < batch.size(); ++i) {
+      if (known[i].empty()) vectors[i] = std::move(fresh[next++]);
+    }
+    INFERSCALE_ASSIGN(std::vector<AddResult> added,
+                      facts_->Add(batch, vectors, embedder_->identity()));
+    std::move(added.begin(), added.end(), std::back_inserter(results));
+  }
+  last_add_ms_ = clock_.NowMs();
+  return results;
+}
+
+Result<Fact> AppImpl::Update(const std::string& tenant, const std::string& id,
+                             const FactUpdate& update) {
+  INFERSCALE_TRY(NeedAtLeast(Need::kSearch, "Update"));
+  INFERSCALE_ASSIGN(Fact fact, facts_->Get(tenant, id));
+  const std::string before = RenderFact(fact);
+  if (update.text) fact.text = *update.text;
+  if (update.speaker) fact.speaker = *update.speaker;
+  if (update.when_ms) fact.when_ms = update.when_ms;
+  std::vector<float> vector;
+  if (const std::string line = RenderFact(fact); line != before) {
+    INFERSCALE_ASSIGN(vector, embedder_->EmbedOne(line));
+  }
+  INFERSCALE_ASSIGN(Fact updated,
+                    facts_->Update(tenant, id, update, vector, embedder_->identity()));
+  INFERSCALE_TRY(CollectGarbage());
+  return updated;
+}
+
+Result<size_t> AppImpl::Delete(const std::string& tenant, std::span<const std::string> ids) {
+  INFERSCALE_ASSIGN(const size_t count, facts_->Delete(tenant, ids));
+  INFERSCALE_TRY(CollectGarbage());
+  return count;
+}
+
+Result<size_t> AppImpl::DeleteScope(const Scope& scope) {
+  INFERSCALE_ASSIGN(const size_t count, facts_->DeleteScope(scope));
+  INFERSCALE_TRY(CollectGarbage());
+  return count;
+}
+
+Result<std::vector<SearchResult>> AppImpl::Search(const Scope& scope, const std::string& text,
+                                                  size_t limit, const Filter* filter) {
+  INFERSCALE_TRY(NeedAtLeast(Need::kSearch, "Search"));
+  INFERSCALE_ASSIGN(const std::vector<float> vector, embedder_->EmbedOne(text));
+  INFERSCALE_ASSIGN(const std::vector<SearchHit> hits,
+                    index_->Search({scope, text, vector, limit, filter}));
+  std::vector<int64_t> rows;
+  for (const SearchHit& hit : hits) rows.push_back(hit.row);
+  INFERSCALE_ASSIGN(std::vector<Fact> facts, facts_->GetRows(rows));
+  std::unordered_map<int64_t, Fact*> by_row;
+  for (Fact& fact : facts) by_row.emplace(fact.row, &fact);
+  std::vector<SearchResult> results;
+  for (const SearchHit& hit : hits) {
+    if (const auto found = by_row.find(hit.row); found != by_row.end()) {
+      results.push_back({std::move(*found->second), hit});
+    }
+  }
+  return results;
+}
+
+// ---- upkeep ------------------------------------------------------------------------------------
+
+Status AppImpl::CollectGarbage() {
+  while (true) {
+    INFERSCALE_ASSIGN(const std::vector<Hash128> keys, facts_->Garbage(kGarbageBatch));
+    if (keys.empty()) return {};
+    INFERSCALE_TRY(kv_->Erase(keys));
+    INFERSCALE_TRY(facts_->ClearGarbage(keys));
+  }
+}
+
+Result<CompactReport> AppImpl::Compact() {
+  INFERSCALE_TRY(facts_->DeleteExpired());
+  INFERSCALE_TRY(CollectGarbage());
+  {
+    // Records that a crash left between the two stores. Not while an encoder is between them.
+    INFERSCALE_ASSIGN(auto lock, SystemEnv().Lock(options_.data_dir + "/encode.lock"));
+    INFERSCALE_ASSIGN(const std::vector<Hash128> keys, kv_->Keys());
+    std::vector<Hash128> orphans;
+    for (const Hash128& key : keys) {
+      INFERSCALE_ASSIGN(const bool referenced, facts_->IsReferenced(key));
+      if (!referenced && key != header_key_) orphans.push_back(key);
+    }
+    INFERSCALE_TRY(kv_->Erase(orphans));
+  }
+  INFERSCALE_TRY(facts_->Compact());
+  return kv_->Compact(/*full=*/true);
+}
+
+Result<AppStats> AppImpl::Stats() {
+  AppStats stats;
+  INFERSCALE_ASSIGN(
+      stats.facts, facts_->Stats(engine_ != nullptr ? engine_->info().fingerprint : Fingerprint{}));
+  stats.kv = kv_->stats();
+  stats.stale_kv = stale_kv_;
+  return stats;
+}
+
+}  // namespace inferscale

@@ -1,0 +1,125 @@
+// What the parts of the application share. Only app/ includes this.
+#ifndef INFERSCALE_APP_APP_IMPL_H_
+#define INFERSCALE_APP_APP_IMPL_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "app/app.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+
+namespace inferscale {
+
+// A prompt on its way to the engine: the composition, its pins, and what a user is told of it.
+struct Prepared {
+  Prompt prompt;
+  std::vector<UsedFact> facts;
+  AskTimes times;
+};
+
+// The tokens a conversation holds already, before which nothing may change.
+struct HeldTurns {
+  std::vector<Token> tokens;
+  std::unordered_set<int64_t> rows;  // of facts in it
+  bool ended = false;                // the last token ends the model's turn
+};
+
+class AppImpl final : public App {
+ public:
+  AppImpl(AppOptions options, Need need);
+  ~AppImpl() override;
+  Status OpenAll();
+
+  const AppOptions& options() const override { return options_; }
+  FactStore& facts() override { return *facts_; }
+  Result<std::vector<AddResult>> Add(std::span<const Fact> facts) override;
+  Result<Fact> Update(const std::string& tenant, const std::string& id,
+                      const FactUpdate& update) override;
+  Result<size_t> Delete(const std::string& tenant, std::span<const std::string> ids) override;
+  Result<size_t> DeleteScope(const Scope& scope) override;
+  Result<std::vector<SearchResult>> Search(const Scope& scope, const std::string& text,
+                                           size_t limit, const Filter* filter) override;
+
+  Engine& engine() override { return *engine_; }
+  Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override;
+  std::unique_ptr<Conversation> StartConversation() override;
+  Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
+                               AskTimes* times) override;
+
+  Result<EncodeProgress> EncodePending(const OnProgress& on_progress) override;
+  void StartBackgroundEncoding() override;
+  Result<uint64_t> PendingEpisodes() override;
+
+  Status CollectGarbage() override;
+  Result<CompactReport> Compact() override;
+  Result<AppStats> Stats() override;
+
+  // ---- answer.cc ---------------------------------------------------------------------------
+  // `held` is null for a question by itself. A later turn's facts are those not held yet.
+  Result<Prepared> Prepare(const AskRequest& request, const HeldTurns* held);
+  // Runs a prepared prompt; `generated` gets the ids.
+  Result<Answer> Generate(Prepared prepared, const AskRequest& request, uint64_t session,
+                          const Stopwatch& since_question, const OnText& on_text,
+                          std::vector<Token>* generated);
+
+ private:
+  struct Recall;  // what retrieval found for a question
+
+  // ---- app.cc ------------------------------------------------------------------------------
+  Status OpenEmbedder();
+  Status OpenEngine();
+  Status EnsureHeaderKv();
+  Status NeedAtLeast(Need need, std::string_view what) const;
+  Status PutMissingVectors();
+
+  // ---- answer.cc ---------------------------------------------------------------------------
+  Result<Recall> Retrieve(const AskRequest& request, const ComposeOptions& options,
+                          const HeldTurns* held, AskTimes& times);
+  Result<std::vector<Token>> TailTokens(const AskRequest& request, const HeldTurns* held,
+                                        bool with_facts) const;
+  // Pins what the spans name and checks the tokens. False: some KV was unusable, is forgotten, and
+  // the prompt has to be composed again.
+  Result<bool> Pin(const Composition& composition, Prepared& prepared,
+                   std::unordered_map<Hash128, Tier>& tiers);
+
+  // ---- encode.cc ---------------------------------------------------------------------------
+  struct EncodeGroup;
+  Result<bool> EncodeBatch(bool full_only, EncodeProgress& progress);
+  Result<std::vector<EncodeGroup>> PlanBatch(std::span<const int64_t> ids);
+  Result<EncodeGroup> PlanEpisode(Episode episode);
+  Status RunGroup(const EncodeGroup& group, EncodeProgress& progress);
+  Status StoreGroup(const EncodeGroup& group, EncodeResult& result, EncodeProgress& progress);
+  void EncodeInBackground(const std::stop_token& stop);
+  Result<std::vector<int64_t>> Neighbours(const Episode& episode, size_t count);
+
+  const AppOptions options_;
+  const Need need_;
+  SystemClock clock_;
+  std::unique_ptr<FactStore> facts_;
+  std::unique_ptr<KvStore> kv_;
+  std::unique_ptr<Embedder> embedder_;
+  std::unique_ptr<SearchIndex> index_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<FactTokens> fact_tokens_;
+  std::unique_ptr<WindowChooser> windows_;
+
+  std::vector<Token> header_;
+  Hash128 header_key_;  // zero: the header has no KV
+  Hash128 encoding_;
+  std::atomic<uint64_t> stale_kv_{0};
+  std::atomic<uint64_t> next_session_{1};
+
+  Mutex encode_mutex_;  // one encoder in this process; encode.lock keeps out other processes
+  std::atomic<int64_t> last_add_ms_{0};
+  std::jthread encoder_;
+};
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_APP_APP_IMPL_H_

@@ -1,0 +1,260 @@
+// Writing, second half: facts get their KV. There is no queue to lose: an episode without complete
+// KV under the model's fingerprint is pending, whatever happened before.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "app/app_impl.h"
+
+namespace inferscale {
+namespace {
+
+constexpr size_t kBatchEpisodes = 24;  // in memory at a time: what bounds the queue
+constexpr int64_t kQuietMs = 2000;     // after the last add, before open episodes are encoded
+constexpr std::chrono::milliseconds kPoll{500};
+
+}  // namespace
+
+// Episodes behind one window. `items[i]` holds the tokens of one or (session windows) several
+// consecutive episodes, captured one by one.
+struct AppImpl::EncodeGroup {
+  std::vector<Token> prefix;
+  std::vector<EncodeItem> items;
+  struct Capture {
+    EncodedEpisode encoded;
+    Scope scope;
+    std::vector<Token> tokens;
+    size_t item = 0;
+    size_t range = 0;  // of the item's captures
+  };
+  std::vector<Capture> captures;
+
+  // Takes over another group's one episode: as an item of its own behind the same prefix, or, if
+  // that group's prefix is this one's prefix and last item, as the rest of that item. So a session
+  // is one causal pass. False if neither fits.
+  bool Absorb(EncodeGroup& other, size_t limit);
+};
+
+bool AppImpl::EncodeGroup::Absorb(EncodeGroup& other, size_t limit) {
+  std::vector<Token>& tokens = other.items.front().tokens;
+  Capture& capture = other.captures.front();
+  EncodeItem& last = items.back();
+  if (prefix == other.prefix) {
+    capture.item = items.size();
+    items.push_back(std::move(other.items.front()));
+  } else if (other.prefix.size() == prefix.size() + last.tokens.size() &&
+             other.prefix.size() + tokens.size() <= limit &&
+             std::equal(prefix.begin(), prefix.end(), other.prefix.begin()) &&
+             std::equal(last.tokens.begin(), last.tokens.end(),
+                        other.prefix.begin() + static_cast<ptrdiff_t>(prefix.size()))) {
+    capture.item = items.size() - 1;
+    capture.range = last.captures.size();
+    last.captures.push_back(
+        {static_cast<uint32_t>(last.tokens.size()), static_cast<uint32_t>(tokens.size())});
+    last.tokens.insert(last.tokens.end(), tokens.begin(), tokens.end());
+  } else {
+    return false;
+  }
+  captures.push_back(std::move(capture));
+  return true;
+}
+
+Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(Episode episode) {
+  EncodeGroup group;
+  EncodeGroup::Capture capture;
+  capture.scope = episode.scope;
+  capture.encoded.kv.episode = episode.id;
+  capture.encoded.kv.encoding = encoding_;
+  capture.encoded.kv.covered = static_cast<uint32_t>(episode.facts.size());
+  for (const Fact& fact : episode.facts) {
+    INFERSCALE_ASSIGN(const auto tokens, fact_tokens_->Get(fact));
+    capture.encoded.kv.fact_tokens.push_back(static_cast<uint32_t>(tokens->size()));
+    capture.encoded.fact_ids.push_back(fact.id);
+    capture.encoded.fact_versions.push_back(fact.version);
+    capture.tokens.insert(capture.tokens.end(), tokens->begin(), tokens->end());
+  }
+  const size_t limit = engine_->info().encode_tokens;
+  if (header_.size() + capture.tokens.size() > limit) {
+    return Fail(Code::kUnsupported, "an episode of {} tokens does not fit into the encoder's {}",
+                capture.tokens.size(), limit);
+  }
+  INFERSCALE_ASSIGN(const std::vector<Fact> window, windows_->Choose(episode));
+  // The nearest facts of the window, as many as the encoder has room for.
+  size_t room = limit - header_.size() - capture.tokens.size();
+  std::vector<std::shared_ptr<const std::vector<Token>>> kept;
+  for (auto fact = window.rbegin(); fact != window.rend(); ++fact) {
+    INFERSCALE_ASSIGN(auto tokens, fact_tokens_->Get(*fact));
+    if (tokens->size() > room) break;
+    room -= tokens->size();
+    kept.push_back(std::move(tokens));
+    capture.encoded.window_ids.push_back(fact->id);
+    capture.encoded.window_versions.push_back(fact->version);
+  }
+  group.prefix = header_;
+  for (auto tokens = kept.rbegin(); tokens != kept.rend(); ++tokens) {
+    group.prefix.insert(group.prefix.end(), (*tokens)->begin(), (*tokens)->end());
+  }
+  const auto count = static_cast<uint32_t>(capture.tokens.size());
+  group.items.push_back({capture.tokens, {{0, count}}});
+  // Everything that the KV depends on. The episode's number keeps two users' equal words apart.
+  capture.encoded.kv.key = Hasher()
+                               .Add("episode")
+                               .Add(capture.scope.tenant)
+                               .Add(static_cast<uint64_t>(episode.id))
+                               .Add(engine_->info().fingerprint)
+                               .AddBytes(std::as_bytes(std::span(group.prefix)))
+                               .AddBytes(std::as_bytes(std::span(capture.tokens)))
+                               .Digest();
+  group.captures.push_back(std::move(capture));
+  return group;
+}
+
+Result<std::vector<AppImpl::EncodeGroup>> AppImpl::PlanBatch(std::span<const int64_t> ids) {
+  INFERSCALE_ASSIGN(std::vector<Episode> episodes, facts_->GetEpisodes(ids));
+  std::vector<EncodeGroup> groups;
+  for (Episode& episode : episodes) {
+    const int64_t id = episode.id;
+    auto plan = PlanEpisode(std::move(episode));
+    if (!plan) {
+      if (plan.error().code != Code::kUnsupported) return tl::unexpected(plan.error());
+      INFERSCALE_TRY(
+          facts_->PutEncodeFailure(engine_->info().fingerprint, id, plan.error().message));
+      continue;
+    }
+    const bool absorbed = std::any_of(groups.begin(), groups.end(), [&](EncodeGroup& group) {
+      return group.Absorb(*plan, engine_->info().encode_tokens);
+    });
+    if (!absorbed) groups.push_back(std::move(*plan));
+  }
+  return groups;
+}
+
+Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
+                           EncodeProgress& progress) {
+  const ModelInfo& model = engine_->info();
+  std::vector<KvPut> puts;
+  for (const EncodeGroup::Capture& capture : group.captures) {
+    puts.push_back({{capture.encoded.kv.key, capture.scope.tenant, model.fingerprint, model.shape,
+                     capture.tokens},
+                    result.records[capture.item][capture.range].data});
+  }
+  INFERSCALE_TRY(kv_->Put(puts));
+  std::vector<Hash128> orphans;
+  for (const EncodeGroup::Capture& capture : group.captures) {
+    Status put = facts_->PutKv(model.fingerprint, capture.encoded);
+    if (put) {
+      ++progress.episodes_done;
+      progress.facts_done += capture.encoded.fact_ids.size();
+      progress.stored_tokens += capture.tokens.size();
+    } else if (put.error().code == Code::kConflict) {
+      orphans.push_back(capture.encoded.kv.key);  // it changed meanwhile; it stays pending
+    } else {
+      return put;
+    }
+  }
+  return kv_->Erase(orphans);
+}
+
+Status AppImpl::RunGroup(const EncodeGroup& group, EncodeProgress& progress) {
+  auto result = engine_->Encode({group.prefix, group.items});
+  if (!result) {
+    if (result.error().code == Code::kCancelled) return tl::unexpected(result.error());
+    for (const EncodeGroup::Capture& capture : group.captures) {
+      ++progress.failed;
+      INFERSCALE_TRY(facts_->PutEncodeFailure(engine_->info().fingerprint,
+                                              capture.encoded.kv.episode, result.error().message));
+    }
+    return {};
+  }
+  progress.computed_tokens += result->computed_tokens;
+  return StoreGroup(group, *result, progress);
+}
+
+// True if there was something to do.
+Result<bool> AppImpl::EncodeBatch(bool full_only, EncodeProgress& progress) {
+  INFERSCALE_ASSIGN(const std::vector<int64_t> ids,
+                    facts_->PendingEpisodes(engine_->info().fingerprint, encoding_, /*after=*/0,
+                                            kBatchEpisodes, full_only));
+  if (ids.empty()) return false;
+  INFERSCALE_ASSIGN(const std::vector<EncodeGroup> groups, PlanBatch(ids));
+  for (const EncodeGroup& group : groups) INFERSCALE_TRY(RunGroup(group, progress));
+  INFERSCALE_TRY(CollectGarbage());
+  return true;
+}
+
+Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress) {
+  INFERSCALE_TRY(NeedAtLeast(Need::kAnswer, "EncodePending"));
+  if (!engine_->info().injection) {
+    return Fail(Code::kUnsupported, "this model takes no KV: {}",
+                engine_->info().self_test.summary);
+  }
+  MutexLock lock(encode_mutex_);
+  INFERSCALE_ASSIGN(const auto file_lock, SystemEnv().Lock(options_.data_dir + "/encode.lock"));
+  EncodeProgress progress;
+  const Stopwatch watch;
+  INFERSCALE_ASSIGN(progress.episodes_total, PendingEpisodes());
+  while (true) {
+    progress.ms = watch.Ms();
+    if (on_progress && !on_progress(progress)) return progress;
+    INFERSCALE_ASSIGN(const bool more, EncodeBatch(/*full_only=*/false, progress));
+    if (!more) return progress;
+  }
+}
+
+Result<uint64_t> AppImpl::PendingEpisodes() {
+  INFERSCALE_TRY(NeedAtLeast(Need::kAnswer, "PendingEpisodes"));
+  return facts_->CountPending(engine_->info().fingerprint, encoding_);
+}
+
+void AppImpl::EncodeInBackground(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  while (!stop.stop_requested()) {
+    bool worked = false;
+    {
+      MutexLock lock(encode_mutex_);
+      // Another process may be encoding: then there is nothing to do here.
+      if (auto file_lock = SystemEnv().Lock(options_.data_dir + "/encode.lock"); file_lock) {
+        // An open episode will grow: while facts still come, only full ones are worth the work.
+        const bool quiet = clock_.NowMs() - last_add_ms_ >= kQuietMs;
+        EncodeProgress progress;
+        auto done = EncodeBatch(/*full_only=*/!quiet, progress);
+        if (!done) spdlog::warn("encoding in the background: {}", done.error().message);
+        worked = done.value_or(false);
+      }
+    }
+    if (worked) continue;
+    std::unique_lock wait(mutex);
+    wake.wait_for(wait, stop, kPoll, [] { return false; });
+  }
+}
+
+void AppImpl::StartBackgroundEncoding() {
+  if (encoder_.joinable() || engine_ == nullptr || !engine_->info().injection) return;
+  encoder_ = std::jthread([this](const std::stop_token& stop) { EncodeInBackground(stop); });
+}
+
+// Similar facts of the same user, for the window of that name.
+Result<std::vector<int64_t>> AppImpl::Neighbours(const Episode& episode, size_t count) {
+  std::string text;
+  std::unordered_set<int64_t> own;
+  for (const Fact& fact : episode.facts) {
+    text += RenderFact(fact);
+    own.insert(fact.row);
+  }
+  INFERSCALE_ASSIGN(const std::vector<float> vector, embedder_->EmbedOne(text));
+  const Scope user{episode.scope.tenant, episode.scope.user, {}, {}};
+  INFERSCALE_ASSIGN(const std::vector<SearchHit> hits,
+                    index_->Search({user, text, vector, count + own.size(), nullptr}));
+  std::vector<int64_t> rows;
+  for (const SearchHit& hit : hits) {
+    if (!own.contains(hit.row) && rows.size() < count) rows.push_back(hit.row);
+  }
+  return rows;
+}
+
+}  // namespace inferscale
