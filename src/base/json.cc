@@ -1,0 +1,2 @@
+// Boost.JSON's bodies, compiled once: two copies in one program would not link.
+#include <boost/json/src.hpp>
