@@ -1,5 +1,5 @@
 # make demo and make test do all the set-up that they need; see README.md.
-.PHONY: setup build demo test check bench clean
+.PHONY: setup build demo test check clean
 
 SETUP = scripts/setup.sh && eval "$$(scripts/setup.sh env)"
 
@@ -16,7 +16,7 @@ test:
 	@scripts/test.sh
 
 check:
-	@$(SETUP) && scripts/check.sh
+	@scripts/check.sh
 
 clean:
 	rm -rf build
