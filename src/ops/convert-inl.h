@@ -1,0 +1,158 @@
+// Vectors of float from and to memory of any element type. Included once per SIMD target, after
+// hwy/highway.h, inside nothing (see foreach_target.h in Highway's documentation).
+//
+// Pointers are bytes and need no alignment: a state blob's rows start anywhere. Rounding is to
+// nearest, ties to even. Highway's own conversions are not used for bf16 (it truncates) nor on
+// targets without F16C (it truncates and has no infinities).
+#if defined(INFERSCALE_OPS_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef INFERSCALE_OPS_CONVERT_INL_H_
+#undef INFERSCALE_OPS_CONVERT_INL_H_
+#else
+#define INFERSCALE_OPS_CONVERT_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "kv/shape.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace inferscale {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// As many elements of 16 bits as D has lanes of float.
+template <class D>
+using Bits16 = hn::Rebind<uint16_t, D>;
+template <class D>
+using Bits32 = hn::RebindToUnsigned<D>;
+
+template <class D>
+HWY_INLINE hn::Vec<Bits16<D>> Load16(D /*d*/, const std::byte* from) {
+  const Bits16<D> d16;
+  const hn::Repartition<uint8_t, Bits16<D>> d8;
+  return hn::BitCast(d16, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from)));
+}
+
+template <class D>
+HWY_INLINE void Store16(D /*d*/, hn::Vec<Bits16<D>> bits, std::byte* to) {
+  const hn::Repartition<uint8_t, Bits16<D>> d8;
+  hn::StoreU(hn::BitCast(d8, bits), d8, reinterpret_cast<uint8_t*>(to));
+}
+
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2
+#define INFERSCALE_NATIVE_F16 0
+#else
+#define INFERSCALE_NATIVE_F16 1
+#endif
+
+template <class D>
+HWY_INLINE hn::Vec<D> FloatFromF16(D d, hn::Vec<Bits16<D>> half) {
+#if INFERSCALE_NATIVE_F16
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), half));
+#else
+  const Bits32<D> d32;
+  const auto bits = hn::PromoteTo(d32, half);
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(d32, 0x7FFFU)));
+  // 2^112 moves the exponent's bias from 15 to 127 and makes subnormals normal, without rounding.
+  const auto scaled = hn::BitCast(
+      d32, hn::Mul(hn::BitCast(d, magnitude), hn::BitCast(d, hn::Set(d32, (112U + 127) << 23))));
+  const auto infinite = hn::Gt(magnitude, hn::Set(d32, (0x7C00U << 13) - 1));
+  const auto finite_or_not =
+      hn::Or(scaled, hn::IfThenElseZero(infinite, hn::Set(d32, 0xFFU << 23)));
+  return hn::BitCast(
+      d, hn::Or(finite_or_not, hn::ShiftLeft<16>(hn::And(bits, hn::Set(d32, 0x8000U)))));
+#endif
+}
+
+template <class D>
+HWY_INLINE hn::Vec<Bits16<D>> F16FromFloat(D d, hn::Vec<D> value) {
+  const Bits16<D> d16;
+#if INFERSCALE_NATIVE_F16
+  return hn::BitCast(d16, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+#else
+  const Bits32<D> d32;
+  const auto bits = hn::BitCast(d32, value);
+  const auto sign = hn::And(bits, hn::Set(d32, 0x80000000U));
+  const auto magnitude = hn::Xor(bits, sign);
+  // Normal: adds half a unit less one, and one more if the last kept bit is odd.
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d32, 1U));
+  const auto normal =
+      hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, odd), hn::Set(d32, 0xFFFU - (112U << 23))));
+  // Subnormal: adding 0.5 lets the float unit round at f16's smallest step, 2^-24.
+  const auto half = hn::Set(d, 0.5F);
+  const auto subnormal =
+      hn::Sub(hn::BitCast(d32, hn::Add(hn::BitCast(d, magnitude), half)), hn::BitCast(d32, half));
+  const auto is_small = hn::Lt(magnitude, hn::Set(d32, (127U - 14) << 23));
+  const auto is_large = hn::Gt(magnitude, hn::Set(d32, ((127U + 16) << 23) - 1));
+  const auto is_nan = hn::Gt(magnitude, hn::Set(d32, 0xFFU << 23));
+  auto result = hn::IfThenElse(is_small, subnormal, normal);
+  result = hn::IfThenElse(is_large, hn::Set(d32, 0x7C00U), result);
+  result = hn::IfThenElse(is_nan, hn::Set(d32, 0x7E00U), result);
+  return hn::TruncateTo(d16, hn::Or(result, hn::ShiftRight<16>(sign)));
+#endif
+}
+
+template <class D>
+HWY_INLINE hn::Vec<Bits16<D>> Bf16FromFloat(D /*d*/, hn::Vec<D> value) {
+  const Bits32<D> d32;
+  const auto bits = hn::BitCast(d32, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1U));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7FFFU)));
+  // Rounding could carry a NaN into infinity or beyond the sign.
+  const auto nan = hn::Or(bits, hn::Set(d32, 1U << 22));
+  const auto magnitude = hn::And(bits, hn::Set(d32, 0x7FFFFFFFU));
+  const auto is_nan = hn::Gt(magnitude, hn::Set(d32, 0xFFU << 23));
+  return hn::TruncateTo(Bits16<D>(), hn::ShiftRight<16>(hn::IfThenElse(is_nan, nan, rounded)));
+}
+
+template <Dtype kType, class D>
+HWY_INLINE hn::Vec<D> LoadFloat(D d, const std::byte* from) {
+  if constexpr (kType == Dtype::kF16) {
+    return FloatFromF16(d, Load16(d, from));
+  } else if constexpr (kType == Dtype::kBF16) {
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(Bits32<D>(), Load16(d, from))));
+  } else {
+    const hn::Repartition<uint8_t, D> d8;
+    return hn::BitCast(d, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from)));
+  }
+}
+
+template <Dtype kType, class D>
+HWY_INLINE void StoreFloat(D d, hn::Vec<D> value, std::byte* to) {
+  if constexpr (kType == Dtype::kF16) {
+    Store16(d, F16FromFloat(d, value), to);
+  } else if constexpr (kType == Dtype::kBF16) {
+    Store16(d, Bf16FromFloat(d, value), to);
+  } else {
+    const hn::Repartition<uint8_t, D> d8;
+    hn::StoreU(hn::BitCast(d8, value), d8, reinterpret_cast<uint8_t*>(to));
+  }
+}
+
+// The first `count` elements, fewer than Lanes(d); the other lanes are zero.
+template <Dtype kType, class D>
+HWY_INLINE hn::Vec<D> LoadFloatN(D d, const std::byte* from, size_t count) {
+  alignas(64) std::byte padded[hn::MaxLanes(D()) * sizeof(float)] = {};
+  std::memcpy(padded, from, count * DtypeSize(kType));
+  return LoadFloat<kType>(d, padded);
+}
+
+// The first `count` lanes, fewer than Lanes(d); nothing after them is touched.
+template <Dtype kType, class D>
+HWY_INLINE void StoreFloatN(D d, hn::Vec<D> value, std::byte* to, size_t count) {
+  alignas(64) std::byte padded[hn::MaxLanes(D()) * sizeof(float)];
+  StoreFloat<kType>(d, value, padded);
+  std::memcpy(to, padded, count * DtypeSize(kType));
+}
+
+#undef INFERSCALE_NATIVE_F16
+
+}  // namespace HWY_NAMESPACE
+}  // namespace inferscale
+HWY_AFTER_NAMESPACE();
+
+#endif  // INFERSCALE_OPS_CONVERT_INL_H_
