@@ -132,7 +132,7 @@ fi
 mkdir -p "$cache"
 # Two clones may set up at once; the second waits and finds everything done.
 exec 9>"$cache/.lock"
-flock 9
+flock --nonblock 9 || { say "waiting for another setup to end" && flock 9; }
 case "${1:-}" in
   "") system_packages "${BUILD_PACKAGES[@]}" ;;
   check) system_packages "${BUILD_PACKAGES[@]}" "${CHECK_PACKAGES[@]}" ;;
@@ -141,4 +141,3 @@ esac
 python_packages
 libllama
 models
-print_env >"$cache/env.sh"
