@@ -10,9 +10,6 @@
 #include <utility>
 
 #include "app/app_impl.h"
-#include "embed/llama_embedder.h"
-#include "embed/openai_embedder.h"
-#include "engine/llama/llama_engine.h"
 
 namespace inferscale {
 namespace {
@@ -42,13 +39,16 @@ Result<MemoryMode> ParseMemoryMode(std::string_view name) {
   return Fail(Code::kInvalid, "mode '{}' is none of kv, text, none", name);
 }
 
-Result<std::unique_ptr<App>> App::Open(AppOptions options, Need need) {
-  auto app = std::make_unique<AppImpl>(std::move(options), need);
-  INFERSCALE_TRY(app->OpenAll());
+Result<std::unique_ptr<App>> OpenApp(AppOptions options, Models models) {
+  auto app = std::make_unique<AppImpl>(std::move(options), std::move(models));
+  INFERSCALE_TRY(app->Open());
   return app;
 }
 
-AppImpl::AppImpl(AppOptions options, Need need) : options_(std::move(options)), need_(need) {}
+AppImpl::AppImpl(AppOptions options, Models models)
+    : options_(std::move(options)),
+      embedder_(std::move(models.embedder)),
+      engine_(std::move(models.engine)) {}
 
 AppImpl::~AppImpl() {
   if (encoder_.joinable()) {
@@ -57,7 +57,7 @@ AppImpl::~AppImpl() {
   }
 }
 
-Status AppImpl::OpenAll() {
+Status AppImpl::Open() {
   if (options_.data_dir.empty()) return Fail(Code::kInvalid, "no data directory was named");
   std::error_code error;
   std::filesystem::create_directories(options_.data_dir, error);
@@ -73,20 +73,12 @@ Status AppImpl::OpenAll() {
                                         .disk_bytes = options_.disk_bytes}));
   INFERSCALE_TRY(facts_->DeleteExpired());
   INFERSCALE_TRY(CollectGarbage());
-  if (need_ != Need::kFacts) INFERSCALE_TRY(OpenEmbedder());
-  if (need_ == Need::kAnswer) INFERSCALE_TRY(OpenEngine());
+  if (embedder_ != nullptr) INFERSCALE_TRY(OpenSearch());
+  if (engine_ != nullptr) INFERSCALE_TRY(OpenAnswers());
   return {};
 }
 
-Status AppImpl::OpenEmbedder() {
-  if (!options_.embed_url.empty()) {
-    INFERSCALE_ASSIGN(embedder_, OpenOpenAiEmbedder({.base_url = options_.embed_url,
-                                                     .model = options_.embed_name,
-                                                     .api_key = options_.embed_key}));
-  } else {
-    INFERSCALE_ASSIGN(
-        embedder_, OpenLlamaEmbedder({.model = options_.embed_model, .threads = options_.threads}));
-  }
+Status AppImpl::OpenSearch() {
   index_ = std::make_unique<SearchIndex>(*facts_, clock_, embedder_->identity(),
                                          SearchIndexOptions{.memory_bytes = options_.index_bytes});
   return PutMissingVectors();
@@ -109,11 +101,7 @@ Status AppImpl::PutMissingVectors() {
   }
 }
 
-Status AppImpl::OpenEngine() {
-  INFERSCALE_ASSIGN(engine_, OpenLlamaEngine({.model = options_.model,
-                                              .threads = options_.threads,
-                                              .slots = options_.slots,
-                                              .context_tokens = options_.context_tokens}));
+Status AppImpl::OpenAnswers() {
   fact_tokens_ = std::make_unique<FactTokens>(engine_->format(), kTokenCacheFacts);
   windows_ = std::make_unique<WindowChooser>(
       *facts_, options_.window,
@@ -149,7 +137,8 @@ Status AppImpl::EnsureHeaderKv() {
 }
 
 Status AppImpl::NeedAtLeast(Need need, std::string_view what) const {
-  if (need_ >= need) return {};
+  const bool there = need == Need::kAnswer ? engine_ != nullptr : embedder_ != nullptr;
+  if (there) return {};
   return Fail(Code::kInternal, "{} needs a model that was not opened", what);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/app.h"
+#include "app/models.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 
@@ -32,9 +33,9 @@ struct HeldTurns {
 
 class AppImpl final : public App {
  public:
-  AppImpl(AppOptions options, Need need);
+  AppImpl(AppOptions options, Models models);
   ~AppImpl() override;
-  Status OpenAll();
+  Status Open();
 
   const AppOptions& options() const override { return options_; }
   FactStore& facts() override { return *facts_; }
@@ -72,8 +73,8 @@ class AppImpl final : public App {
   struct Recall;  // what retrieval found for a question
 
   // ---- app.cc ------------------------------------------------------------------------------
-  Status OpenEmbedder();
-  Status OpenEngine();
+  Status OpenSearch();
+  Status OpenAnswers();
   Status EnsureHeaderKv();
   Status NeedAtLeast(Need need, std::string_view what) const;
   Status PutMissingVectors();
@@ -99,7 +100,6 @@ class AppImpl final : public App {
   Result<std::vector<int64_t>> Neighbours(const Episode& episode, size_t count);
 
   const AppOptions options_;
-  const Need need_;
   SystemClock clock_;
   std::unique_ptr<FactStore> facts_;
   std::unique_ptr<KvStore> kv_;

@@ -1,0 +1,24 @@
+// The models behind the application: the one place that names an embedder and an engine.
+#ifndef INFERSCALE_APP_MODELS_H_
+#define INFERSCALE_APP_MODELS_H_
+
+#include <memory>
+
+#include "app/app.h"
+
+namespace inferscale {
+
+struct Models {
+  std::unique_ptr<Embedder> embedder;  // null if `need` is kFacts
+  std::unique_ptr<Engine> engine;      // null unless `need` is kAnswer
+};
+
+// Loads what `need` asks for.
+Result<Models> LoadModels(const AppOptions& options, Need need);
+
+// An application over models of the caller's; what it can do follows from which of them are there.
+Result<std::unique_ptr<App>> OpenApp(AppOptions options, Models models);
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_APP_MODELS_H_
