@@ -1,0 +1,407 @@
+// The two walks over toy models: what is remembered is found, injected where there is KV, computed
+// where there is none, and gone when it is deleted.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "toy_models.h"
+
+namespace inferscale {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AppTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() /
+           ("inferscale-app-" + std::to_string(getpid()) + "-" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(dir_);
+    Reopen();
+  }
+  void TearDown() override {
+    app_.reset();
+    fs::remove_all(dir_);
+  }
+
+  AppOptions Options() {
+    AppOptions options;
+    options.data_dir = dir_.string();
+    options.window = window_;
+    options.arena_bytes = 16 << 20;
+    options.system = "sys";
+    return options;
+  }
+
+  void Reopen(const std::string& weights = "toy v1") {
+    app_.reset();
+    auto opened = OpenApp(Options(), ToyModels(log_, weights));
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    app_ = std::move(*opened);
+  }
+
+  static Fact Make(const std::string& text, const std::string& user = "ana",
+                   const std::string& run = "r1") {
+    Fact fact;
+    fact.scope.user = user;
+    fact.scope.run = run;
+    fact.text = text;
+    return fact;
+  }
+
+  std::vector<std::string> AddMany(int count, const std::string& word = "topic",
+                                   const std::string& user = "ana") {
+    std::vector<Fact> facts;
+    for (int i = 0; i < count; ++i) {
+      facts.push_back(Make(word + " number" + std::to_string(i) + " is remembered", user));
+    }
+    auto added = app_->Add(facts);
+    EXPECT_TRUE(added.has_value()) << added.error().message;
+    std::vector<std::string> ids;
+    for (const AddResult& result : *added) ids.push_back(result.id);
+    return ids;
+  }
+
+  Answer Ask(const std::string& question, MemoryMode mode = MemoryMode::kKv, uint32_t facts = 12,
+             uint32_t plain = 0, const std::string& user = "ana") {
+    AskRequest request;
+    request.scope.user = user;
+    request.question = question;
+    request.mode = mode;
+    request.compose.facts = facts;
+    request.compose.plain_last = plain;
+    auto answer = app_->Ask(request, nullptr);
+    EXPECT_TRUE(answer.has_value()) << (answer ? "" : answer.error().message);
+    return answer.value_or(Answer{});
+  }
+
+  EncodeProgress Encode() {
+    auto progress = app_->EncodePending(nullptr);
+    EXPECT_TRUE(progress.has_value()) << (progress ? "" : progress.error().message);
+    EXPECT_EQ(*app_->PendingEpisodes(), 0U);
+    return progress.value_or(EncodeProgress{});
+  }
+
+  bool OnDisk(const std::string& needle) {
+    for (const auto& entry : fs::recursive_directory_iterator(dir_)) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream file(entry.path(), std::ios::binary);
+      const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+      if (bytes.find(needle) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  // The text as the token ids of a KV record.
+  static std::string AsTokenIds(const std::string& text) {
+    std::string bytes;
+    for (const char c : text) {
+      const Token id = static_cast<uint8_t>(c);
+      bytes.append(reinterpret_cast<const char*>(&id), sizeof(id));
+    }
+    return bytes;
+  }
+
+  static size_t Injected(const Answer& answer) {
+    return static_cast<size_t>(std::count_if(answer.facts.begin(), answer.facts.end(),
+                                             [](const UsedFact& f) { return f.injected; }));
+  }
+
+  fs::path dir_;
+  WindowStrategy window_{WindowKind::kWindow, 4};
+  std::shared_ptr<ToyLog> log_ = std::make_shared<ToyLog>();
+  std::unique_ptr<App> app_;
+};
+
+TEST_F(AppTest, KvReadsTheSameTokensAsText) {
+  AddMany(20);
+  const Answer before = Ask("number7");
+  EXPECT_EQ(before.facts.size(), 12U);
+  EXPECT_EQ(Injected(before), 0U);
+  Encode();
+  const Answer kv = Ask("number7");
+  const Answer text = Ask("number7", MemoryMode::kText);
+  EXPECT_EQ(Injected(kv), 12U);
+  EXPECT_EQ(kv.text, text.text);
+  EXPECT_EQ(text.stats.injected_tokens, 0U);
+  EXPECT_EQ(kv.stats.injected_tokens + kv.stats.prefilled_tokens, text.stats.prefilled_tokens);
+  EXPECT_EQ(log_->wrong_rows, 0U);
+  // The fact that was asked for is in the last episode.
+  bool near_the_end = false;
+  for (size_t i = 6; i < 12; ++i)
+    near_the_end |= kv.facts[i].fact.text.find("number7 ") != std::string::npos;
+  EXPECT_TRUE(near_the_end);
+}
+
+TEST_F(AppTest, TheLastFactsAreComputed) {
+  AddMany(20);
+  Encode();
+  const Answer answer = Ask("number7", MemoryMode::kKv, 12, 5);
+  ASSERT_EQ(answer.facts.size(), 12U);
+  for (size_t i = 0; i < 12; ++i) EXPECT_EQ(answer.facts[i].injected, i < 7) << i;
+}
+
+TEST_F(AppTest, NoMemoryMeansNone) {
+  AddMany(6);
+  const Answer answer = Ask("number1", MemoryMode::kNone);
+  EXPECT_TRUE(answer.facts.empty());
+  EXPECT_EQ(answer.stats.injected_tokens, 0U);
+  EXPECT_EQ(Ask("number1", MemoryMode::kKv, 0).facts.size(), 0U);
+}
+
+TEST_F(AppTest, AnOpenEpisodeKeepsItsKvWhileItGrows) {
+  AddMany(4);
+  Encode();
+  ASSERT_TRUE(app_->Add(std::vector<Fact>{Make("topic number77 came later")}).has_value());
+  const Answer answer = Ask("topic");
+  EXPECT_EQ(answer.facts.size(), 5U);
+  EXPECT_EQ(Injected(answer), 4U);
+  EXPECT_FALSE(answer.facts.back().injected);
+  Encode();
+  EXPECT_EQ(Injected(Ask("topic")), 5U);
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(AppTest, DeletedIsGoneEverywhere) {
+  AddMany(12);
+  const std::string canary = "zanzibar-canary-4711";
+  auto added = app_->Add(std::vector<Fact>{Make("topic secret " + canary + " of mine")});
+  ASSERT_TRUE(added.has_value());
+  AddMany(12, "later");
+  Encode();
+  ASSERT_TRUE(OnDisk(canary));
+  ASSERT_TRUE(OnDisk(AsTokenIds(canary)));  // else the end of this test would prove nothing
+
+  auto deleted = app_->Delete("default", std::vector<std::string>{added->front().id});
+  ASSERT_TRUE(deleted.has_value());
+  EXPECT_EQ(*deleted, 1U);
+  for (const UsedFact& used : Ask("topic secret canary").facts) {
+    EXPECT_EQ(used.fact.text.find(canary), std::string::npos);
+  }
+  Encode();
+  ASSERT_TRUE(app_->Compact().has_value());
+  EXPECT_FALSE(OnDisk(canary));
+  EXPECT_FALSE(OnDisk(AsTokenIds(canary)));
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(AppTest, WhatStoodInAWindowIsEncodedAgain) {
+  const std::vector<std::string> ids = AddMany(18);
+  Encode();
+  // Fact 5 is the last of episode 1 and stands in the window of episode 2.
+  ASSERT_TRUE(app_->Delete("default", std::vector<std::string>{ids[5]}).has_value());
+  EXPECT_EQ(*app_->PendingEpisodes(), 2U);
+  Encode();
+  EXPECT_EQ(Injected(Ask("topic")), 12U);
+}
+
+TEST_F(AppTest, ADeletedAnchorFactTakesAllKvBehindIt) {
+  window_ = {WindowKind::kAnchor, 4};
+  Reopen();
+  const std::vector<std::string> ids = AddMany(24);
+  Encode();
+  const auto anchor = app_->facts().GetAnchor("default", "ana");
+  ASSERT_TRUE(anchor.has_value());
+  ASSERT_EQ(anchor->size(), 4U);
+  ASSERT_TRUE(app_->Delete("default", std::vector<std::string>{anchor->front().id}).has_value());
+  EXPECT_EQ(*app_->PendingEpisodes(), 4U);
+  Encode();
+  EXPECT_EQ(app_->facts().GetAnchor("default", "ana")->size(), 4U);
+}
+
+TEST_F(AppTest, AnUpdateChangesAnswersAndKv) {
+  const std::vector<std::string> ids = AddMany(6);
+  Encode();
+  FactUpdate update;
+  update.text = "topic number3 has changed its mind";
+  auto updated = app_->Update("default", ids[3], update);
+  ASSERT_TRUE(updated.has_value()) << updated.error().message;
+  EXPECT_EQ(updated->version, 2U);
+  const Answer before = Ask("number3");
+  EXPECT_EQ(Injected(before), 0U);
+  Encode();
+  const Answer after = Ask("number3");
+  EXPECT_EQ(Injected(after), 6U);
+  EXPECT_EQ(before.text, after.text);
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(AppTest, AnotherModelInjectsNothingStale) {
+  AddMany(12);
+  Encode();
+  Reopen("toy v2");
+  EXPECT_EQ(*app_->PendingEpisodes(), 2U);
+  EXPECT_EQ(Injected(Ask("topic")), 0U);
+  Encode();
+  EXPECT_EQ(Injected(Ask("topic")), 12U);
+  Reopen("toy v1");
+  EXPECT_EQ(*app_->PendingEpisodes(), 0U);
+  EXPECT_EQ(Injected(Ask("topic")), 12U);
+  window_ = {WindowKind::kIsolated, 0};
+  Reopen("toy v1");
+  EXPECT_EQ(*app_->PendingEpisodes(), 2U);
+}
+
+TEST_F(AppTest, LostKvIsComputedAndComesBack) {
+  AddMany(12);
+  Encode();
+  const std::string expected = Ask("topic").text;
+  app_.reset();
+  fs::remove_all(dir_ / "kv");
+  Reopen();
+  const Answer answer = Ask("topic");
+  EXPECT_EQ(answer.text, expected);
+  EXPECT_EQ(Injected(answer), 0U);
+  EXPECT_GT(app_->Stats()->stale_kv, 0U);
+  EXPECT_EQ(*app_->PendingEpisodes(), 2U);
+  Encode();
+  EXPECT_EQ(Injected(Ask("topic")), 12U);
+}
+
+TEST_F(AppTest, AFlippedByteIsNeverInjected) {
+  AddMany(12);
+  Encode();
+  const std::string expected = Ask("topic").text;
+  const unsigned seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  for (int round = 0; round < 10; ++round) {
+    app_.reset();
+    std::vector<fs::path> segments;
+    for (const auto& entry : fs::recursive_directory_iterator(dir_ / "kv")) {
+      if (entry.path().extension() == ".seg" && entry.file_size() > 0) {
+        segments.push_back(entry.path());
+      }
+    }
+    ASSERT_FALSE(segments.empty());
+    std::fstream file(segments[random() % segments.size()],
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(0, std::ios::end);
+    const auto at = static_cast<std::streamoff>(random() % static_cast<uint64_t>(file.tellg()));
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get());
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ (1 << (random() % 8))));
+    file.close();
+    Reopen();
+    EXPECT_EQ(Ask("topic").text, expected);
+    EXPECT_EQ(log_->wrong_rows, 0U);
+    Encode();
+    EXPECT_EQ(Injected(Ask("topic")), 12U);
+  }
+}
+
+TEST_F(AppTest, TenantsAndUsersDoNotMeet) {
+  AddMany(6, "topic", "ana");
+  AddMany(6, "topic", "bob");
+  Fact other = Make("topic number1 of another tenant");
+  other.scope.tenant = "acme";
+  ASSERT_TRUE(app_->Add(std::vector<Fact>{other}).has_value());
+  Encode();
+  for (const UsedFact& used : Ask("topic number1").facts) {
+    EXPECT_EQ(used.fact.scope.user, "ana");
+    EXPECT_EQ(used.fact.scope.tenant, "default");
+  }
+}
+
+TEST_F(AppTest, AFailedEncodingIsTriedAgainLater) {
+  AddMany(6);
+  log_->fail_encode = true;
+  auto progress = app_->EncodePending(nullptr);
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_EQ(progress->failed, 1U);
+  EXPECT_EQ(Injected(Ask("topic")), 0U);  // answered all the same
+}
+
+TEST_F(AppTest, AConversationOnlyGrows) {
+  AddMany(30);
+  Encode();
+  auto conversation = app_->StartConversation();
+  std::vector<Token> held;
+  std::set<int64_t> rows;
+  for (int turn = 0; turn < 4; ++turn) {
+    AskRequest request;
+    request.scope.user = "ana";
+    request.question = "number" + std::to_string(turn * 7);
+    request.compose.facts = 6;
+    auto answer = conversation->Ask(request, nullptr);
+    ASSERT_TRUE(answer.has_value()) << answer.error().message;
+    ASSERT_GE(log_->last_prompt.size(), held.size());
+    EXPECT_TRUE(std::equal(held.begin(), held.end(), log_->last_prompt.begin()));
+    for (const UsedFact& used : answer->facts) {
+      EXPECT_TRUE(rows.insert(used.fact.row).second) << "fact " << used.fact.row << " came twice";
+    }
+    EXPECT_FALSE(answer->facts.empty());
+    held = log_->last_prompt;
+    for (const char c : answer->text) held.push_back(static_cast<uint8_t>(c));
+    held.push_back(kToyEnd);
+    EXPECT_EQ(conversation->tokens(), held.size());
+  }
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(AppTest, AFullContextBeginsAnew) {
+  AddMany(30);
+  auto conversation = app_->StartConversation();
+  bool restarted = false;
+  for (int turn = 0; turn < 20; ++turn) {
+    AskRequest request;
+    request.scope.user = "ana";
+    request.question = std::string(400, 'q') + std::to_string(turn);
+    request.compose.facts = 6;
+    auto answer = conversation->Ask(request, nullptr);
+    ASSERT_TRUE(answer.has_value()) << answer.error().message;
+    restarted |= answer->restarted;
+  }
+  EXPECT_TRUE(restarted);
+}
+
+TEST_F(AppTest, ExpiredFactsAreNotTold) {
+  Fact fact = Make("topic that has expired");
+  fact.expires_ms = SystemClock().NowMs() - 1000;
+  ASSERT_TRUE(app_->Add(std::vector<Fact>{fact, Make("topic that stays")}).has_value());
+  const Answer answer = Ask("topic");
+  ASSERT_EQ(answer.facts.size(), 1U);
+  EXPECT_EQ(answer.facts[0].fact.text, "topic that stays");
+}
+
+TEST_F(AppTest, AddsAsksAndDeletesWhileEncoding) {
+  app_->StartBackgroundEncoding();
+  std::vector<std::jthread> threads;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      const std::string user = "user" + std::to_string(t);
+      for (int round = 0; round < 8; ++round) {
+        std::vector<Fact> facts;
+        for (int i = 0; i < 7; ++i) {
+          facts.push_back(
+              Make("round" + std::to_string(round) + " item" + std::to_string(i), user));
+        }
+        auto added = app_->Add(facts);
+        if (!added) ++failures;
+        if (!app_->Delete("default", std::vector<std::string>{added->at(1).id})) ++failures;
+        AskRequest request;
+        request.scope.user = user;
+        request.question = "round" + std::to_string(round);
+        if (!app_->Ask(request, nullptr)) ++failures;
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(failures, 0);
+  for (int i = 0; i < 100 && *app_->PendingEpisodes() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_EQ(*app_->PendingEpisodes(), 0U);
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+}  // namespace
+}  // namespace inferscale
