@@ -40,8 +40,8 @@ struct RopeSpec {
   float attn_factor = 1.0F;
   float beta_fast = 32.0F;
   float beta_slow = 1.0F;
-  uint32_t original_context = 0;         // used by YaRN only
-  std::vector<float> frequency_factors;  // rotary_dims / 2 values, or empty
+  uint32_t original_context = 0;              // used by YaRN only
+  std::vector<float> frequency_factors = {};  // rotary_dims / 2 values, or empty
 
   bool operator==(const RopeSpec&) const = default;
   Status Validate() const;
