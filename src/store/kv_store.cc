@@ -1,0 +1,348 @@
+#include "store/kv_store.h"
+
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/mutex.h"
+#include "store/arena.h"
+#include "store/catalog.h"
+#include "store/compaction.h"
+#include "store/record_reader.h"
+#include "store/segment_writer.h"
+
+namespace inferscale {
+namespace {
+
+class KvStoreImpl final : public KvStore {
+ public:
+  KvStoreImpl(Env& env, const Clock& clock, KvStoreOptions options,
+              std::unique_ptr<Catalog> catalog, std::shared_ptr<Arena> arena)
+      : env_(env),
+        clock_(clock),
+        options_(std::move(options)),
+        catalog_(std::move(catalog)),
+        arena_(std::move(arena)) {}
+
+  Status Recover();
+  Status Put(std::span<const KvPut> records) override;
+  Result<std::shared_ptr<const PinnedKv>> Get(const Hash128& key, const Fingerprint& fingerprint,
+                                              const KvShape& shape) override;
+  bool Contains(const Hash128& key) override;
+  Status Erase(std::span<const Hash128> keys) override;
+  Result<CompactReport> Compact(bool full) override;
+  Result<std::vector<Hash128>> Keys() override { return catalog_->Keys(); }
+  KvStoreStats stats() override;
+
+ private:
+  Result<bool> CheckSegment(const SegmentUse& use);
+  Result<std::vector<const KvPut*>> NewOnes(std::span<const KvPut> records);
+  Status CheckQuotas(std::span<const KvPut* const> records);
+  Result<uint64_t> DiskBytes(uint64_t* segments = nullptr);
+  Result<std::vector<CatalogRow>> Append(std::span<const KvPut* const> records)
+      REQUIRES(write_mutex_);
+  Result<RecordPlace> AppendOne(const KvPut& record) REQUIRES(write_mutex_);
+  void Cache(const KvPut& record, uint64_t epoch);
+  Status ForgetErased();
+
+  Env& env_;
+  const Clock& clock_;
+  const KvStoreOptions options_;
+  const std::unique_ptr<Catalog> catalog_;
+  const std::shared_ptr<Arena> arena_;
+  Recovery recovery_ = Recovery::kEmpty;  // set before the store is shared
+
+  Mutex write_mutex_;
+  // The segments that this process appends to. One whose writing failed is let go at once.
+  std::map<Fingerprint, std::unique_ptr<SegmentWriter>> writers_ GUARDED_BY(write_mutex_);
+
+  std::atomic<uint64_t> disk_reads_ = 0;
+  std::atomic<uint64_t> misses_ = 0;
+  std::atomic<uint64_t> corrupt_records_ = 0;
+};
+
+// Looks at sizes only; checksums are verified when a record is read.
+Status KvStoreImpl::Recover() {
+  INFERSCALE_ASSIGN(const auto segments, catalog_->Segments());
+  recovery_ = segments.empty() ? Recovery::kEmpty : Recovery::kRecovered;
+  bool refused = false;
+  for (const SegmentUse& use : segments) {
+    const auto whole = CheckSegment(use);
+    if (!whole) refused = true;
+    if (whole && !*whole) recovery_ = Recovery::kCorrupt;
+  }
+  if (catalog_->was_damaged()) recovery_ = Recovery::kCorrupt;
+  if (refused) recovery_ = Recovery::kTransient;
+  return {};
+}
+
+// Drops the records of which the file lacks bytes. True if there are none.
+Result<bool> KvStoreImpl::CheckSegment(const SegmentUse& use) {
+  uint64_t size = 0;
+  const auto file = env_.OpenRead(options_.dir + "/" + use.segment);
+  if (file) {
+    INFERSCALE_ASSIGN(size, (*file)->Size());
+  } else if (file.error().code != Code::kNotFound) {
+    return tl::unexpected(file.error());
+  }
+  if (size >= use.end) return true;
+  INFERSCALE_ASSIGN(auto rows, catalog_->RecordsIn(use.segment));
+  std::erase_if(
+      rows, [size](const CatalogRow& row) { return row.place.offset + row.place.length <= size; });
+  INFERSCALE_ASSIGN(const uint64_t dropped, catalog_->Drop(rows));
+  corrupt_records_ += dropped;
+  // None, if another process moved them while we looked.
+  return dropped == 0;
+}
+
+Status KvStoreImpl::Put(std::span<const KvPut> records) {
+  for (const KvPut& record : records) {
+    INFERSCALE_TRY(CheckRecord(record.info, record.payload.size()));
+    if (record.info.key.IsZero() || record.info.fingerprint.IsZero()) {
+      return Fail(Code::kInvalid, "a record needs a key and a fingerprint that are not zero");
+    }
+  }
+  std::vector<const KvPut*> todo;
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(write_mutex_);
+    INFERSCALE_ASSIGN(todo, NewOnes(records));
+    if (todo.empty()) return {};
+    INFERSCALE_TRY(CheckQuotas(todo));
+    epoch = arena_->epoch();
+    INFERSCALE_ASSIGN(const auto rows, Append(todo));
+    INFERSCALE_TRY(catalog_->Insert(rows));
+  }
+  for (const KvPut* record : todo) Cache(*record, epoch);
+  return {};
+}
+
+Result<std::vector<const KvPut*>> KvStoreImpl::NewOnes(std::span<const KvPut> records) {
+  std::vector<const KvPut*> out;
+  std::set<Hash128> seen;
+  for (const KvPut& record : records) {
+    INFERSCALE_ASSIGN(const auto row, catalog_->Find(record.info.key));
+    if (!row && seen.insert(record.info.key).second) out.push_back(&record);
+  }
+  return out;
+}
+
+Status KvStoreImpl::CheckQuotas(std::span<const KvPut* const> records) {
+  uint64_t bytes = 0;
+  std::map<std::string_view, uint64_t> tenants;
+  for (const KvPut* record : records) {
+    const uint64_t needed = RecordBytes(record->info, record->payload.size());
+    bytes += needed;
+    tenants[record->info.tenant] += needed;
+  }
+  if (options_.disk_bytes != 0) {
+    INFERSCALE_ASSIGN(const uint64_t used, DiskBytes());
+    if (used + bytes > options_.disk_bytes) {
+      return Fail(Code::kExhausted, "disk quota of {} bytes: {} used, {} more needed",
+                  options_.disk_bytes, used, bytes);
+    }
+  }
+  if (options_.tenant_disk_bytes == 0) return {};
+  for (const auto& [tenant, needed] : tenants) {
+    INFERSCALE_ASSIGN(const uint64_t used, catalog_->TenantBytes(tenant));
+    if (used + needed > options_.tenant_disk_bytes) {
+      return Fail(Code::kExhausted, "disk quota of {} bytes per tenant: {} used, {} more needed",
+                  options_.tenant_disk_bytes, used, needed);
+    }
+  }
+  return {};
+}
+
+Result<uint64_t> KvStoreImpl::DiskBytes(uint64_t* segments) {
+  INFERSCALE_ASSIGN(const auto paths, ListSegments(env_, options_.dir));
+  uint64_t bytes = 0;
+  for (const std::string& path : paths) {
+    const auto used = env_.AllocatedBytes(options_.dir + "/" + path);
+    if (!used && used.error().code == Code::kNotFound) continue;  // compacted away just now
+    INFERSCALE_TRY(used);
+    bytes += *used;
+  }
+  if (segments != nullptr) *segments = paths.size();
+  return bytes;
+}
+
+Result<std::vector<CatalogRow>> KvStoreImpl::Append(std::span<const KvPut* const> records) {
+  std::vector<CatalogRow> rows;
+  std::set<Fingerprint> touched;
+  for (const KvPut* record : records) {
+    const KvRecordInfo& info = record->info;
+    auto place = AppendOne(*record);
+    if (!place) {
+      writers_.erase(info.fingerprint);
+      return tl::unexpected(std::move(place).error());
+    }
+    rows.push_back({info.key, info.tenant, info.fingerprint, std::move(*place),
+                    record->payload.size(), info.tokens.size()});
+    touched.insert(info.fingerprint);
+  }
+  for (const Fingerprint& fingerprint : touched) {
+    const Status synced = writers_.at(fingerprint)->Sync();
+    // A failed sync says nothing about which bytes reached the disk, and a second one may succeed
+    // without them.
+    if (!synced) writers_.erase(fingerprint);
+    INFERSCALE_TRY(synced);
+  }
+  return rows;
+}
+
+Result<RecordPlace> KvStoreImpl::AppendOne(const KvPut& record) {
+  std::unique_ptr<SegmentWriter>& writer = writers_[record.info.fingerprint];
+  if (writer != nullptr && writer->size() >= options_.segment_bytes) {
+    INFERSCALE_TRY(writer->Sync());
+    writer.reset();
+  }
+  if (writer == nullptr) {
+    INFERSCALE_ASSIGN(writer,
+                      SegmentWriter::Create(env_, clock_, options_.dir, record.info.fingerprint));
+  }
+  return writer->Append(record.info, record.payload);
+}
+
+// A record that was just encoded is about to be used. No room is no error.
+void KvStoreImpl::Cache(const KvPut& record, uint64_t epoch) {
+  const auto acquired =
+      arena_->Acquire(record.info.key, record.info.tenant, record.payload.size(), epoch);
+  if (!acquired || acquired->slot == nullptr) return;
+  std::memcpy(acquired->slot->bytes().data(), record.payload.data(), record.payload.size());
+  (void)acquired->slot->Publish(record.info);
+}
+
+Result<std::shared_ptr<const PinnedKv>> KvStoreImpl::Get(const Hash128& key,
+                                                         const Fingerprint& fingerprint,
+                                                         const KvShape& shape) {
+  while (true) {
+    const uint64_t epoch = arena_->epoch();
+    INFERSCALE_ASSIGN(const auto row, catalog_->Find(key));
+    if (!row) {
+      ++misses_;
+      arena_->Forget({&key, 1});  // another process may have erased it
+      return Fail(Code::kNotFound, "no record {}", key.Hex());
+    }
+    if (row->fingerprint != fingerprint || row->payload_bytes != row->tokens * shape.TokenBytes()) {
+      return Fail(Code::kConflict, "record {} is of another model than asked for", key.Hex());
+    }
+    INFERSCALE_ASSIGN(auto acquired, arena_->Acquire(key, row->tenant, row->payload_bytes, epoch));
+    std::shared_ptr<const PinnedKv> pin = std::move(acquired.pin);
+    if (acquired.slot != nullptr) {
+      ++disk_reads_;
+      auto info = ReadRecord(env_, options_.dir, *row, acquired.slot->bytes());
+      if (info) {
+        pin = acquired.slot->Publish(std::move(*info));
+      } else if (info.error().code == Code::kCorrupt || info.error().code == Code::kNotFound) {
+        // Unless it was moved or erased meanwhile, the catalog names bytes that are not there.
+        const CatalogRow rows[] = {*row};
+        INFERSCALE_ASSIGN(const uint64_t dropped, catalog_->Drop(rows));
+        if (dropped == 0) continue;
+        ++corrupt_records_;
+        return Fail(Code::kCorrupt, "{}", info.error().message);
+      } else {
+        return tl::unexpected(std::move(info).error());
+      }
+    }
+    if (pin == nullptr) continue;  // erased, or another thread could not read it: look again
+    if (pin->view().shape != shape) {
+      return Fail(Code::kConflict, "record {} is {}, not {}", key.Hex(),
+                  pin->view().shape.ToString(), shape.ToString());
+    }
+    return pin;
+  }
+}
+
+bool KvStoreImpl::Contains(const Hash128& key) {
+  const auto row = catalog_->Find(key);
+  return row && row->has_value();
+}
+
+Status KvStoreImpl::Erase(std::span<const Hash128> keys) {
+  INFERSCALE_TRY(catalog_->Erase(keys));
+  arena_->Forget(keys);
+  return {};
+}
+
+Result<CompactReport> KvStoreImpl::Compact(bool full) {
+  INFERSCALE_ASSIGN(const auto one_at_a_time, env_.Lock(options_.dir + "/compact.lock"));
+  if (full) {
+    // Sealed, so that they can be rewritten; the next Put begins new ones.
+    MutexLock lock(write_mutex_);
+    writers_.clear();
+  }
+  Compaction compaction(env_, clock_, options_, *catalog_, full);
+  const auto report = compaction.Run();
+  corrupt_records_ += compaction.corrupt_records();
+  INFERSCALE_TRY(report);
+  if (full) INFERSCALE_TRY(catalog_->Scrub());
+  INFERSCALE_TRY(ForgetErased());
+  return *report;
+}
+
+// What other processes erased leaves this process's memory too.
+Status KvStoreImpl::ForgetErased() {
+  std::vector<Hash128> gone;
+  for (const Hash128& key : arena_->Keys()) {
+    INFERSCALE_ASSIGN(const auto row, catalog_->Find(key));
+    if (!row) gone.push_back(key);
+  }
+  if (!gone.empty()) arena_->Forget(gone);
+  return {};
+}
+
+KvStoreStats KvStoreImpl::stats() {
+  KvStoreStats out;
+  out.recovery = recovery_;
+  const CatalogTotals totals = catalog_->Totals().value_or(CatalogTotals{});
+  out.records = totals.records;
+  out.live_bytes = totals.bytes;
+  out.disk_bytes = DiskBytes(&out.segments).value_or(0);
+  const ArenaStats arena = arena_->stats();
+  out.arena_bytes = arena.bytes;
+  out.arena_budget = arena.budget;
+  out.pinned_bytes = arena.pinned_bytes;
+  out.arena_hits = arena.hits;
+  out.evictions = arena.evictions;
+  out.disk_reads = disk_reads_;
+  out.misses = misses_;
+  out.corrupt_records = corrupt_records_;
+  return out;
+}
+
+// Making or repairing a catalog is for one process at a time; a quarter of a minute is enough.
+Result<std::unique_ptr<FileLock>> LockForOpening(Env& env, const std::string& dir) {
+  constexpr std::chrono::milliseconds kPause(25);
+  constexpr int kAttempts = 600;
+  for (int attempt = 1;; ++attempt) {
+    auto lock = env.Lock(dir + "/open.lock");
+    if (lock || lock.error().code != Code::kConflict) return lock;
+    if (attempt == kAttempts) {
+      return Fail(Code::kTransient, "{}: another process has been opening it for too long", dir);
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<KvStore>> KvStore::Open(Env& env, const Clock& clock,
+                                               KvStoreOptions options) {
+  if (options.dir.empty()) return Fail(Code::kInvalid, "a KV store needs a directory");
+  INFERSCALE_TRY(env.CreateDirs(options.dir));
+  INFERSCALE_ASSIGN(const auto opening, LockForOpening(env, options.dir));
+  INFERSCALE_ASSIGN(auto catalog, Catalog::Open(options.dir + "/catalog.db"));
+  INFERSCALE_TRY(env.SyncDir(options.dir));
+  const std::string parent = std::filesystem::absolute(options.dir).parent_path();
+  INFERSCALE_TRY(env.SyncDir(parent));
+  INFERSCALE_ASSIGN(auto arena, Arena::Create(options.arena_bytes, options.tenant_arena_bytes));
+  auto store = std::make_unique<KvStoreImpl>(env, clock, std::move(options), std::move(catalog),
+                                             std::move(arena));
+  INFERSCALE_TRY(store->Recover());
+  return store;
+}
+
+}  // namespace inferscale
