@@ -42,7 +42,7 @@ struct SqlHash {
 
 // A statement is out of the map while a query uses it, so that the same SQL may be used inside
 // itself: the inner use prepares a second one.
-struct SqliteDb::Statements {
+struct SqlDatabase::Statements {
   std::unordered_map<std::string, sqlite3_stmt*, SqlHash, std::equal_to<>> kept;
 
   ~Statements() {
@@ -50,7 +50,7 @@ struct SqliteDb::Statements {
   }
 };
 
-SqliteQuery::SqliteQuery(SqliteDb& db, std::string_view sql) : db_(&db), sql_(sql) {
+SqlQuery::SqlQuery(SqlDatabase& db, std::string_view sql) : db_(&db), sql_(sql) {
   auto& kept = db.statements_->kept;
   if (const auto found = kept.find(sql); found != kept.end() && found->second != nullptr) {
     stmt_ = std::exchange(found->second, nullptr);
@@ -62,13 +62,13 @@ SqliteQuery::SqliteQuery(SqliteDb& db, std::string_view sql) : db_(&db), sql_(sq
   sql_ = kept.try_emplace(std::string(sql), nullptr).first->first;
 }
 
-SqliteQuery::SqliteQuery(SqliteQuery&& other) noexcept
+SqlQuery::SqlQuery(SqlQuery&& other) noexcept
     : db_(other.db_),
       sql_(other.sql_),
       stmt_(std::exchange(other.stmt_, nullptr)),
       rc_(other.rc_) {}
 
-SqliteQuery::~SqliteQuery() {
+SqlQuery::~SqlQuery() {
   if (stmt_ == nullptr) return;
   sqlite3_reset(stmt_);
   sqlite3_clear_bindings(stmt_);
@@ -80,11 +80,11 @@ SqliteQuery::~SqliteQuery() {
   }
 }
 
-void SqliteQuery::Check(int rc) {
+void SqlQuery::Check(int rc) {
   if (rc_ == SQLITE_OK) rc_ = rc;
 }
 
-Result<bool> SqliteQuery::Next() {
+Result<bool> SqlQuery::Next() {
   if (rc_ != SQLITE_OK) return db_->Failure(rc_);
   const int rc = sqlite3_step(stmt_);
   if (rc == SQLITE_ROW) return true;
@@ -92,35 +92,35 @@ Result<bool> SqliteQuery::Next() {
   return db_->Failure(rc);
 }
 
-Status SqliteQuery::Run() {
+Status SqlQuery::Run() {
   INFERSCALE_TRY(Next());
   return {};
 }
 
-int64_t SqliteQuery::Int(int column) const { return sqlite3_column_int64(stmt_, column); }
-double SqliteQuery::Real(int column) const { return sqlite3_column_double(stmt_, column); }
-bool SqliteQuery::IsNull(int column) const {
+int64_t SqlQuery::Int(int column) const { return sqlite3_column_int64(stmt_, column); }
+double SqlQuery::Real(int column) const { return sqlite3_column_double(stmt_, column); }
+bool SqlQuery::IsNull(int column) const {
   return sqlite3_column_type(stmt_, column) == SQLITE_NULL;
 }
 
-std::string_view SqliteQuery::Text(int column) const {
+std::string_view SqlQuery::Text(int column) const {
   const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(stmt_, column));
   if (text == nullptr) return {};
   return {text, static_cast<size_t>(sqlite3_column_bytes(stmt_, column))};
 }
 
-ByteSpan SqliteQuery::Blob(int column) const {
+ByteSpan SqlQuery::Blob(int column) const {
   const auto* bytes = static_cast<const std::byte*>(sqlite3_column_blob(stmt_, column));
   if (bytes == nullptr) return {};
   return {bytes, static_cast<size_t>(sqlite3_column_bytes(stmt_, column))};
 }
 
-std::optional<int64_t> SqliteQuery::MaybeInt(int column) const {
+std::optional<int64_t> SqlQuery::MaybeInt(int column) const {
   if (IsNull(column)) return std::nullopt;
   return Int(column);
 }
 
-Hash128 SqliteQuery::Hash(int column) const {
+Hash128 SqlQuery::Hash(int column) const {
   const ByteSpan bytes = Blob(column);
   if (bytes.size() != 16) return {};
   ByteReader reader(bytes);
@@ -128,19 +128,19 @@ Hash128 SqliteQuery::Hash(int column) const {
   return {high, reader.Read<uint64_t>()};
 }
 
-void SqliteQuery::BindAt(int index, int64_t value) {
+void SqlQuery::BindAt(int index, int64_t value) {
   if (stmt_ != nullptr) Check(sqlite3_bind_int64(stmt_, index, value));
 }
-void SqliteQuery::BindAt(int index, double value) {
+void SqlQuery::BindAt(int index, double value) {
   if (stmt_ != nullptr) Check(sqlite3_bind_double(stmt_, index, value));
 }
-void SqliteQuery::BindAt(int index, std::string_view value) {
+void SqlQuery::BindAt(int index, std::string_view value) {
   if (stmt_ == nullptr) return;
   // A null pointer would bind NULL, so an empty view becomes "".
   Check(sqlite3_bind_text64(stmt_, index, value.empty() ? "" : value.data(), value.size(),
                             SQLITE_TRANSIENT, SQLITE_UTF8));
 }
-void SqliteQuery::BindAt(int index, ByteSpan value) {
+void SqlQuery::BindAt(int index, ByteSpan value) {
   if (stmt_ == nullptr) return;
   if (value.empty()) {
     Check(sqlite3_bind_zeroblob(stmt_, index, 0));
@@ -148,20 +148,21 @@ void SqliteQuery::BindAt(int index, ByteSpan value) {
     Check(sqlite3_bind_blob64(stmt_, index, value.data(), value.size(), SQLITE_TRANSIENT));
   }
 }
-void SqliteQuery::BindAt(int index, const Hash128& value) {
+void SqlQuery::BindAt(int index, const Hash128& value) {
   const uint64_t words[] = {value.high, value.low};
   BindAt(index, std::as_bytes(std::span(words)));
 }
-void SqliteQuery::BindAt(int index, std::nullopt_t) {
+void SqlQuery::BindAt(int index, std::nullopt_t) {
   if (stmt_ != nullptr) Check(sqlite3_bind_null(stmt_, index));
 }
 
-Result<std::unique_ptr<SqliteDb>> SqliteDb::Open(const std::string& path, SqliteOptions options) {
+Result<std::unique_ptr<SqlDatabase>> SqlDatabase::Open(const std::string& path,
+                                                       SqlOptions options) {
   sqlite3* raw = nullptr;
   const int rc =
       sqlite3_open_v2(path.c_str(), &raw,
                       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
-  std::unique_ptr<SqliteDb> db(new SqliteDb(raw, path));
+  std::unique_ptr<SqlDatabase> db(new SqlDatabase(raw, path));
   if (rc != SQLITE_OK) return db->Failure(rc);
   sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, options.busy_timeout_ms);
@@ -172,39 +173,39 @@ Result<std::unique_ptr<SqliteDb>> SqliteDb::Open(const std::string& path, Sqlite
   return db;
 }
 
-SqliteDb::SqliteDb(sqlite3* db, std::string path)
+SqlDatabase::SqlDatabase(sqlite3* db, std::string path)
     : db_(db), path_(std::move(path)), statements_(std::make_unique<Statements>()) {}
 
-SqliteDb::~SqliteDb() {
+SqlDatabase::~SqlDatabase() {
   statements_.reset();
   sqlite3_close(db_);
 }
 
-Status SqliteDb::Exec(const std::string& sql) {
+Status SqlDatabase::Exec(const std::string& sql) {
   const int rc = sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr);
   if (rc != SQLITE_OK) return Failure(rc);
   return {};
 }
 
-int64_t SqliteDb::LastRow() const { return sqlite3_last_insert_rowid(db_); }
-int64_t SqliteDb::Changes() const { return sqlite3_changes64(db_); }
+int64_t SqlDatabase::LastRow() const { return sqlite3_last_insert_rowid(db_); }
+int64_t SqlDatabase::Changes() const { return sqlite3_changes64(db_); }
 
-tl::unexpected<Error> SqliteDb::Failure(int rc) const {
+tl::unexpected<Error> SqlDatabase::Failure(int rc) const {
   return Fail(CodeOf(rc), "{}: {} (SQLite code {})", path_,
               db_ == nullptr ? sqlite3_errstr(rc) : sqlite3_errmsg(db_), rc);
 }
 
-Result<SqliteTransaction> SqliteTransaction::Begin(SqliteDb& db) {
+Result<SqlTransaction> SqlTransaction::Begin(SqlDatabase& db) {
   INFERSCALE_TRY(db.Query("BEGIN IMMEDIATE").Run());
-  return SqliteTransaction(db);
+  return SqlTransaction(db);
 }
 
-SqliteTransaction::~SqliteTransaction() {
+SqlTransaction::~SqlTransaction() {
   // Some errors (a full disk) have rolled back already; then this fails, as it may.
   if (db_ != nullptr) (void)db_->Query("ROLLBACK").Run();
 }
 
-Status SqliteTransaction::Commit() {
+Status SqlTransaction::Commit() {
   INFERSCALE_TRY(db_->Query("COMMIT").Run());
   db_ = nullptr;
   return {};

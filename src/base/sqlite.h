@@ -18,15 +18,15 @@ struct sqlite3_stmt;
 
 namespace inferscale {
 
-class SqliteDb;
+class SqlDatabase;
 
 // A statement in use. It goes back to its database when destroyed, which must outlive it.
 // An error of preparing or binding is kept and returned by Next or Run.
-class SqliteQuery {
+class SqlQuery {
  public:
-  SqliteQuery(SqliteQuery&& other) noexcept;
-  SqliteQuery& operator=(SqliteQuery&&) = delete;
-  ~SqliteQuery();
+  SqlQuery(SqlQuery&& other) noexcept;
+  SqlQuery& operator=(SqlQuery&&) = delete;
+  ~SqlQuery();
 
   // Goes to the next row: false if there is none.
   Result<bool> Next();
@@ -43,8 +43,8 @@ class SqliteQuery {
   Hash128 Hash(int column) const;  // zero unless the value is a blob of 16 bytes
 
  private:
-  friend class SqliteDb;
-  SqliteQuery(SqliteDb& db, std::string_view sql);
+  friend class SqlDatabase;
+  SqlQuery(SqlDatabase& db, std::string_view sql);
 
   void BindAt(int index, int64_t value);
   void BindAt(int index, uint32_t value) { BindAt(index, int64_t{value}); }
@@ -64,31 +64,31 @@ class SqliteQuery {
   }
   void Check(int rc);
 
-  SqliteDb* db_;
+  SqlDatabase* db_;
   std::string_view sql_;
   sqlite3_stmt* stmt_ = nullptr;
   int rc_ = 0;  // the first failure
 };
 
-struct SqliteOptions {
+struct SqlOptions {
   int busy_timeout_ms = 10'000;  // how long to wait for another writer
   int cache_kib = 16 * 1024;     // of pages in memory
 };
 
-class SqliteDb {
+class SqlDatabase {
  public:
   // Opens or creates `path`: write-ahead log, synchronous=FULL, freed bytes overwritten, foreign
   // keys, temporary tables in memory. kCorrupt if the file is no database, kTransient if the system
   // refuses.
-  static Result<std::unique_ptr<SqliteDb>> Open(const std::string& path, SqliteOptions options);
-  ~SqliteDb();
-  SqliteDb(const SqliteDb&) = delete;
-  SqliteDb& operator=(const SqliteDb&) = delete;
+  static Result<std::unique_ptr<SqlDatabase>> Open(const std::string& path, SqlOptions options);
+  ~SqlDatabase();
+  SqlDatabase(const SqlDatabase&) = delete;
+  SqlDatabase& operator=(const SqlDatabase&) = delete;
 
   // Starts a statement, with values for ?1, ?2, ... in order; they are copied.
   template <typename... Values>
-  SqliteQuery Query(std::string_view sql, const Values&... values) {
-    SqliteQuery query(*this, sql);
+  SqlQuery Query(std::string_view sql, const Values&... values) {
+    SqlQuery query(*this, sql);
     int index = 0;
     (query.BindAt(++index, values), ...);
     return query;
@@ -98,7 +98,7 @@ class SqliteDb {
   // The first column of the only row.
   template <typename... Values>
   Result<int64_t> QueryInt(std::string_view sql, const Values&... values) {
-    SqliteQuery query = Query(sql, values...);
+    SqlQuery query = Query(sql, values...);
     INFERSCALE_ASSIGN(const bool found, query.Next());
     return found ? query.Int(0) : 0;
   }
@@ -108,9 +108,9 @@ class SqliteDb {
   const std::string& path() const { return path_; }
 
  private:
-  friend class SqliteQuery;
+  friend class SqlQuery;
   struct Statements;
-  SqliteDb(sqlite3* db, std::string path);
+  SqlDatabase(sqlite3* db, std::string path);
   tl::unexpected<Error> Failure(int rc) const;
 
   sqlite3* db_;
@@ -120,17 +120,17 @@ class SqliteDb {
 
 // A write transaction; what Commit did not end is rolled back. The write lock is taken at once, so
 // that no statement inside fails because another process wrote in between.
-class SqliteTransaction {
+class SqlTransaction {
  public:
-  static Result<SqliteTransaction> Begin(SqliteDb& db);
-  SqliteTransaction(SqliteTransaction&& other) noexcept : db_(std::exchange(other.db_, nullptr)) {}
-  SqliteTransaction& operator=(SqliteTransaction&&) = delete;
-  ~SqliteTransaction();
+  static Result<SqlTransaction> Begin(SqlDatabase& db);
+  SqlTransaction(SqlTransaction&& other) noexcept : db_(std::exchange(other.db_, nullptr)) {}
+  SqlTransaction& operator=(SqlTransaction&&) = delete;
+  ~SqlTransaction();
   Status Commit();
 
  private:
-  explicit SqliteTransaction(SqliteDb& db) : db_(&db) {}
-  SqliteDb* db_;
+  explicit SqlTransaction(SqlDatabase& db) : db_(&db) {}
+  SqlDatabase* db_;
 };
 
 }  // namespace inferscale

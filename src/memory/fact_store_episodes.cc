@@ -1,0 +1,306 @@
+#include <algorithm>
+
+#include "memory/sqlite_fact_store.h"
+
+namespace inferscale {
+namespace {
+
+constexpr int64_t kFirstRetryMs = 1'000;
+constexpr int64_t kLastRetryMs = 3'600'000;
+
+// Episodes whose facts are not all covered: of e, joined with its KV k (if any) under ?1 and the
+// encoding ?2.
+constexpr std::string_view kPendingFrom =
+    "FROM episodes e LEFT JOIN episode_kv k ON k.episode = e.id AND k.fingerprint = ?1 "
+    "WHERE (k.id IS NULL OR k.covered < e.facts OR k.encoding <> ?2)";
+
+Hash128 WindowHash(const std::vector<int64_t>& rows, const std::vector<uint32_t>& versions) {
+  Hasher hasher;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    hasher.Add(static_cast<uint64_t>(rows[i])).Add(uint64_t{versions[i]});
+  }
+  return hasher.Digest();
+}
+
+Status CheckShape(const EncodedEpisode& encoded) {
+  const EpisodeKv& kv = encoded.kv;
+  const bool fits = kv.covered > 0 && kv.covered == kv.fact_tokens.size() &&
+                    kv.covered <= encoded.fact_ids.size() &&
+                    encoded.fact_ids.size() == encoded.fact_versions.size() &&
+                    encoded.window_ids.size() == encoded.window_versions.size();
+  if (fits) return {};
+  return Fail(Code::kInvalid,
+              "episode {}: KV covers {} facts with {} token counts; {} fact ids, {} versions; {} "
+              "window ids, {} versions",
+              kv.episode, kv.covered, kv.fact_tokens.size(), encoded.fact_ids.size(),
+              encoded.fact_versions.size(), encoded.window_ids.size(),
+              encoded.window_versions.size());
+}
+
+// The first facts of the episode must be what they were.
+Status CheckFactsUnchanged(SqlDatabase& db, const EncodedEpisode& encoded) {
+  SqlQuery query =
+      db.Query("SELECT id, version FROM facts WHERE episode = ?1 ORDER BY row", encoded.kv.episode);
+  for (size_t i = 0; i < encoded.fact_ids.size(); ++i) {
+    INFERSCALE_ASSIGN(const bool more, query.Next());
+    if (!more || query.Text(0) != encoded.fact_ids[i] ||
+        query.Int(1) != int64_t{encoded.fact_versions[i]}) {
+      return Fail(Code::kConflict, "episode {}: its facts have changed since it was encoded",
+                  encoded.kv.episode);
+    }
+  }
+  return {};
+}
+
+// The window's rows, if its facts are what they were and of the episode's tenant.
+Result<std::vector<int64_t>> CheckWindowUnchanged(SqlDatabase& db, const EncodedEpisode& encoded) {
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < encoded.window_ids.size(); ++i) {
+    SqlQuery query = db.Query(
+        "SELECT f.row FROM facts f JOIN episodes e ON e.tenant = f.tenant "
+        "WHERE f.id = ?1 AND f.version = ?2 AND e.id = ?3",
+        encoded.window_ids[i], encoded.window_versions[i], encoded.kv.episode);
+    INFERSCALE_ASSIGN(const bool found, query.Next());
+    if (!found) {
+      return Fail(Code::kConflict, "episode {}: its window has changed since it was encoded",
+                  encoded.kv.episode);
+    }
+    rows.push_back(query.Int(0));
+  }
+  return rows;
+}
+
+Result<int64_t> PutWindow(SqlDatabase& db, const std::vector<int64_t>& rows,
+                          const std::vector<uint32_t>& versions) {
+  const Hash128 content = WindowHash(rows, versions);
+  INFERSCALE_TRY(db.Query("INSERT OR IGNORE INTO windows VALUES(NULL, ?1)", content).Run());
+  const bool is_new = db.Changes() == 1;
+  INFERSCALE_ASSIGN(const int64_t window,
+                    db.QueryInt("SELECT id FROM windows WHERE content = ?1", content));
+  if (!is_new) return window;
+  for (const int64_t row : rows) {
+    INFERSCALE_TRY(
+        db.Query("INSERT OR IGNORE INTO window_facts VALUES(?1, ?2)", window, row).Run());
+  }
+  return window;
+}
+
+EpisodeKv ReadKv(const SqlQuery& query, int64_t episode) {
+  EpisodeKv kv;
+  kv.episode = episode;
+  kv.key = query.Hash(0);
+  kv.covered = static_cast<uint32_t>(query.Int(1));
+  kv.encoding = query.Hash(3);
+  ByteReader counts(query.Blob(2));
+  kv.fact_tokens.resize(counts.remaining() / sizeof(uint32_t));
+  for (uint32_t& count : kv.fact_tokens) count = counts.Read<uint32_t>();
+  return kv;
+}
+
+}  // namespace
+
+Result<std::vector<Episode>> SqliteFactStore::GetEpisodes(std::span<const int64_t> ids) {
+  static const std::string kSql =
+      fmt::format("SELECT {} FROM facts f WHERE f.episode = ?1 ORDER BY f.row", kFactColumns);
+  return Read([&](SqlDatabase& db) -> Result<std::vector<Episode>> {
+    std::vector<Episode> episodes;
+    for (const int64_t id : ids) {
+      INFERSCALE_ASSIGN(std::vector<Fact> facts, ReadFacts(db.Query(kSql, id)));
+      if (facts.empty()) continue;
+      Scope scope = facts.front().scope;
+      episodes.push_back({id, std::move(scope), std::move(facts)});
+    }
+    return episodes;
+  });
+}
+
+Result<std::vector<Fact>> SqliteFactStore::FactsBefore(int64_t episode, size_t count) {
+  static const std::string kSql = fmt::format(
+      "SELECT {} FROM episodes e JOIN episodes b ON b.tenant = e.tenant AND b.user = e.user AND "
+      "b.agent = e.agent AND b.run = e.run AND b.id < e.id JOIN facts f ON f.episode = b.id "
+      "WHERE e.id = ?1 AND (f.expires_ms IS NULL OR f.expires_ms > ?2) "
+      "ORDER BY b.id DESC, f.row DESC LIMIT ?3",
+      kFactColumns);
+  INFERSCALE_ASSIGN(
+      std::vector<Fact> facts, Read([&](SqlDatabase& db) {
+        return ReadFacts(db.Query(kSql, episode, clock_.NowMs(), ClampToInt64(count)));
+      }));
+  std::ranges::reverse(facts);
+  return facts;
+}
+
+Result<std::vector<EpisodeKv>> SqliteFactStore::GetKv(std::span<const int64_t> episodes,
+                                                      const Fingerprint& fingerprint) {
+  return Read([&](SqlDatabase& db) -> Result<std::vector<EpisodeKv>> {
+    std::vector<EpisodeKv> known;
+    for (const int64_t episode : episodes) {
+      SqlQuery query = db.Query(
+          "SELECT kv_key, covered, fact_tokens, encoding FROM episode_kv WHERE episode = ?1 AND "
+          "fingerprint = ?2",
+          episode, fingerprint);
+      INFERSCALE_ASSIGN(const bool found, query.Next());
+      if (found) known.push_back(ReadKv(query, episode));
+    }
+    return known;
+  });
+}
+
+Result<std::vector<int64_t>> SqliteFactStore::PendingEpisodes(const Fingerprint& fingerprint,
+                                                              const Hash128& encoding,
+                                                              int64_t after, size_t limit,
+                                                              bool full_only) {
+  // An episode is full if nothing can be appended to it any more.
+  static const std::string kSql = fmt::format(
+      "SELECT e.id {} AND e.id > ?3 "
+      "AND NOT EXISTS (SELECT 1 FROM encode_failures x WHERE x.episode = e.id AND x.fingerprint = "
+      "?1 AND x.retry_ms > ?4) "
+      "AND (NOT ?5 OR e.facts >= ?6 OR e.bytes >= ?7 OR EXISTS (SELECT 1 FROM episodes n WHERE "
+      "n.tenant = e.tenant AND n.user = e.user AND n.agent = e.agent AND n.run = e.run AND n.id > "
+      "e.id)) ORDER BY e.id LIMIT ?8",
+      kPendingFrom);
+  return Read([&](SqlDatabase& db) -> Result<std::vector<int64_t>> {
+    SqlQuery query =
+        db.Query(kSql, fingerprint, encoding, after, clock_.NowMs(), full_only,
+                 options_.episode_facts, options_.max_episode_bytes, ClampToInt64(limit));
+    std::vector<int64_t> ids;
+    for (;;) {
+      INFERSCALE_ASSIGN(const bool more, query.Next());
+      if (!more) return ids;
+      ids.push_back(query.Int(0));
+    }
+  });
+}
+
+Result<uint64_t> SqliteFactStore::CountPending(const Fingerprint& fingerprint,
+                                               const Hash128& encoding) {
+  static const std::string kSql = fmt::format("SELECT count(*) {}", kPendingFrom);
+  return Read([&](SqlDatabase& db) -> Result<uint64_t> {
+    INFERSCALE_ASSIGN(const int64_t count, db.QueryInt(kSql, fingerprint, encoding));
+    return static_cast<uint64_t>(count);
+  });
+}
+
+Status SqliteFactStore::PutKv(const Fingerprint& fingerprint, const EncodedEpisode& encoded) {
+  INFERSCALE_TRY(CheckShape(encoded));
+  const EpisodeKv& kv = encoded.kv;
+  return Write([&](SqlDatabase& db) -> Status {
+    INFERSCALE_TRY(CheckFactsUnchanged(db, encoded));
+    INFERSCALE_ASSIGN(const std::vector<int64_t> rows, CheckWindowUnchanged(db, encoded));
+    INFERSCALE_TRY(db.Query("DELETE FROM episode_kv WHERE episode = ?1 AND fingerprint = ?2",
+                            kv.episode, fingerprint)
+                       .Run());
+    INFERSCALE_ASSIGN(const int64_t window, PutWindow(db, rows, encoded.window_versions));
+    INFERSCALE_TRY(db.Query("INSERT INTO episode_kv VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                            kv.episode, fingerprint, kv.key, kv.covered,
+                            std::as_bytes(std::span(kv.fact_tokens)), kv.encoding, window)
+                       .Run());
+    return db
+        .Query("DELETE FROM encode_failures WHERE episode = ?1 AND fingerprint = ?2", kv.episode,
+               fingerprint)
+        .Run();
+  });
+}
+
+Status SqliteFactStore::ForgetKv(std::span<const Hash128> keys) {
+  return Write([&](SqlDatabase& db) -> Status {
+    for (const Hash128& key : keys) {
+      INFERSCALE_TRY(db.Query("DELETE FROM episode_kv WHERE kv_key = ?1", key).Run());
+    }
+    return {};
+  });
+}
+
+Status SqliteFactStore::PutEncodeFailure(const Fingerprint& fingerprint, int64_t episode,
+                                         const std::string& reason) {
+  return Write([&](SqlDatabase& db) -> Status {
+    INFERSCALE_ASSIGN(const int64_t failures,
+                      db.QueryInt("SELECT failures FROM encode_failures WHERE episode = ?1 AND "
+                                  "fingerprint = ?2",
+                                  episode, fingerprint));
+    const int64_t wait = std::min(kLastRetryMs, kFirstRetryMs << std::min<int64_t>(failures, 20));
+    // An episode that has gone meanwhile needs no entry.
+    return db
+        .Query(
+            "INSERT OR REPLACE INTO encode_failures SELECT id, ?2, ?3, ?4, ?5 FROM episodes "
+            "WHERE id = ?1",
+            episode, fingerprint, failures + 1, clock_.NowMs() + wait, reason)
+        .Run();
+  });
+}
+
+Result<std::vector<Fact>> SqliteFactStore::GetAnchor(const std::string& tenant,
+                                                     const std::string& user) {
+  static const std::string kSql = fmt::format(
+      "SELECT {} FROM anchors a JOIN anchor_facts p ON p.anchor = a.id JOIN facts f ON f.row = "
+      "p.fact WHERE a.tenant = ?1 AND a.user = ?2 ORDER BY p.position",
+      kFactColumns);
+  return Read([&](SqlDatabase& db) { return ReadFacts(db.Query(kSql, tenant, user)); });
+}
+
+Status SqliteFactStore::PutAnchor(const std::string& tenant, const std::string& user,
+                                  std::span<const std::string> fact_ids) {
+  return Write([&](SqlDatabase& db) -> Status {
+    INFERSCALE_TRY(
+        db.Query("DELETE FROM anchors WHERE tenant = ?1 AND user = ?2", tenant, user).Run());
+    INFERSCALE_TRY(db.Query("INSERT INTO anchors SELECT NULL, ?1, ?2, count(*) FROM facts WHERE "
+                            "tenant = ?1 AND user = ?2",
+                            tenant, user)
+                       .Run());
+    const int64_t anchor = db.LastRow();
+    for (size_t i = 0; i < fact_ids.size(); ++i) {
+      INFERSCALE_TRY(db.Query("INSERT INTO anchor_facts SELECT ?1, ?2, row FROM facts WHERE id = "
+                              "?3 AND tenant = ?4 AND user = ?5",
+                              anchor, i, fact_ids[i], tenant, user)
+                         .Run());
+      if (db.Changes() != 1) {
+        return Fail(Code::kConflict, "anchor: the user has no fact {}", fact_ids[i]);
+      }
+    }
+    return {};
+  });
+}
+
+Result<FactStore::AnchorAge> SqliteFactStore::GetAnchorAge(const std::string& tenant,
+                                                           const std::string& user) {
+  return Read([&](SqlDatabase& db) -> Result<AnchorAge> {
+    INFERSCALE_ASSIGN(const int64_t then,
+                      db.QueryInt("SELECT facts_then FROM anchors WHERE tenant = ?1 AND user = ?2",
+                                  tenant, user));
+    INFERSCALE_ASSIGN(
+        const int64_t now,
+        db.QueryInt("SELECT count(*) FROM facts WHERE tenant = ?1 AND user = ?2", tenant, user));
+    return AnchorAge{static_cast<uint64_t>(then), static_cast<uint64_t>(now)};
+  });
+}
+
+Result<std::vector<Hash128>> SqliteFactStore::Garbage(size_t limit) {
+  return Read([&](SqlDatabase& db) -> Result<std::vector<Hash128>> {
+    SqlQuery query = db.Query("SELECT kv_key FROM kv_garbage LIMIT ?1", ClampToInt64(limit));
+    std::vector<Hash128> keys;
+    for (;;) {
+      INFERSCALE_ASSIGN(const bool more, query.Next());
+      if (!more) return keys;
+      keys.push_back(query.Hash(0));
+    }
+  });
+}
+
+Status SqliteFactStore::ClearGarbage(std::span<const Hash128> keys) {
+  return Write([&](SqlDatabase& db) -> Status {
+    for (const Hash128& key : keys) {
+      INFERSCALE_TRY(db.Query("DELETE FROM kv_garbage WHERE kv_key = ?1", key).Run());
+    }
+    return {};
+  });
+}
+
+Result<bool> SqliteFactStore::IsReferenced(const Hash128& key) {
+  return Read([&](SqlDatabase& db) -> Result<bool> {
+    INFERSCALE_ASSIGN(
+        const int64_t any,
+        db.QueryInt("SELECT EXISTS (SELECT 1 FROM episode_kv WHERE kv_key = ?1)", key));
+    return any != 0;
+  });
+}
+
+}  // namespace inferscale

@@ -1,0 +1,131 @@
+// FactStore on SQLite; the tables are described in fact_store_schema.cc.
+//
+// Two connections: one writes, one reads, so that a question does not wait for another user's
+// fsync. A read sees every write that was acknowledged before it.
+#ifndef INFERSCALE_MEMORY_SQLITE_FACT_STORE_H_
+#define INFERSCALE_MEMORY_SQLITE_FACT_STORE_H_
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/sqlite.h"
+#include "memory/fact_store.h"
+
+namespace inferscale {
+
+// The columns that ReadFact reads, of a table or join in which the facts are called f.
+inline constexpr std::string_view kFactColumns =
+    "f.row, f.id, f.tenant, f.user, f.agent, f.run, f.text, f.speaker, f.when_ms, f.metadata, "
+    "f.version, f.created_ms, f.updated_ms, f.expires_ms, f.episode";
+inline constexpr int kFactColumnCount = 15;
+Fact ReadFact(const SqlQuery& query);
+
+// Creates the tables in a new file, else checks that it is ours and of this version.
+Status PrepareSchema(SqlDatabase& db);
+
+class SqliteFactStore final : public FactStore {
+ public:
+  SqliteFactStore(const Clock& clock, FactStoreOptions options, std::unique_ptr<SqlDatabase> write,
+                  std::unique_ptr<SqlDatabase> read);
+
+  // fact_store_write.cc
+  Result<std::vector<AddResult>> Add(std::span<const Fact> facts,
+                                     std::span<const std::vector<float>> vectors,
+                                     const Hash128& embedder_id) override;
+  Result<Fact> Update(const std::string& tenant, const std::string& id, const FactUpdate& update,
+                      std::span<const float> vector, const Hash128& embedder_id) override;
+  Result<size_t> Delete(const std::string& tenant, std::span<const std::string> ids) override;
+  Result<size_t> DeleteScope(const Scope& scope) override;
+  Result<size_t> DeleteExpired() override;
+  Status PutVectors(std::span<const int64_t> rows, std::span<const std::vector<float>> vectors,
+                    const Hash128& embedder_id) override;
+
+  // fact_store_read.cc
+  Result<std::vector<std::string>> FindDuplicates(std::span<const Fact> facts) override;
+  Result<Fact> Get(const std::string& tenant, const std::string& id) override;
+  Result<std::vector<Fact>> GetRows(std::span<const int64_t> rows) override;
+  Result<std::vector<Fact>> List(const ListQuery& query) override;
+  Result<std::vector<HistoryEntry>> History(const std::string& tenant,
+                                            const std::string& id) override;
+  Result<int64_t> Generation(const std::string& tenant, const std::string& user) override;
+  Status ForEach(const std::string& tenant, const std::string& user, const Hash128& embedder_id,
+                 const std::function<void(Fact&&, std::span<const float>)>& visit) override;
+  Result<std::vector<Fact>> WithoutVector(const Hash128& embedder_id, size_t limit) override;
+  Result<FactStoreStats> Stats(const Fingerprint& fingerprint) override;
+  Status Compact() override;
+
+  // fact_store_episodes.cc
+  Result<std::vector<Episode>> GetEpisodes(std::span<const int64_t> ids) override;
+  Result<std::vector<Fact>> FactsBefore(int64_t episode, size_t count) override;
+  Result<std::vector<EpisodeKv>> GetKv(std::span<const int64_t> episodes,
+                                       const Fingerprint& fingerprint) override;
+  Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
+                                               const Hash128& encoding, int64_t after, size_t limit,
+                                               bool full_only) override;
+  Result<uint64_t> CountPending(const Fingerprint& fingerprint, const Hash128& encoding) override;
+  Status PutKv(const Fingerprint& fingerprint, const EncodedEpisode& encoded) override;
+  Status ForgetKv(std::span<const Hash128> keys) override;
+  Status PutEncodeFailure(const Fingerprint& fingerprint, int64_t episode,
+                          const std::string& reason) override;
+  Result<std::vector<Fact>> GetAnchor(const std::string& tenant, const std::string& user) override;
+  Status PutAnchor(const std::string& tenant, const std::string& user,
+                   std::span<const std::string> fact_ids) override;
+  Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user) override;
+  Result<std::vector<Hash128>> Garbage(size_t limit) override;
+  Status ClearGarbage(std::span<const Hash128> keys) override;
+  Result<bool> IsReferenced(const Hash128& key) override;
+
+ private:
+  Status CheckFact(const Fact& fact, std::string_view name) const;
+  // Runs `body` on the writing connection in a transaction, and commits if it succeeds.
+  template <typename Body>
+  std::invoke_result_t<Body, SqlDatabase&> Write(const Body& body) EXCLUDES(write_mutex_) {
+    MutexLock lock(write_mutex_);
+    INFERSCALE_ASSIGN(SqlTransaction transaction, SqlTransaction::Begin(*write_));
+    auto result = body(*write_);
+    if (result) INFERSCALE_TRY(transaction.Commit());
+    return result;
+  }
+  template <typename Body>
+  std::invoke_result_t<Body, SqlDatabase&> Read(const Body& body) EXCLUDES(read_mutex_) {
+    MutexLock lock(read_mutex_);
+    return body(*read_);
+  }
+
+  const Clock& clock_;
+  const FactStoreOptions options_;
+  Mutex write_mutex_;  // taken before read_mutex_ where both are needed
+  Mutex read_mutex_;
+  std::unique_ptr<SqlDatabase> write_ GUARDED_BY(write_mutex_);
+  std::unique_ptr<SqlDatabase> read_ GUARDED_BY(read_mutex_);
+};
+
+// A limit or offset as SQLite takes it.
+inline int64_t ClampToInt64(size_t value) {
+  return static_cast<int64_t>(std::min(value, size_t{std::numeric_limits<int64_t>::max()}));
+}
+// A condition on facts f that they belong to a query's scope, given as ?1 to ?4.
+std::string ScopeCondition(const Scope& scope);
+// kNotFound if there is none or it has expired.
+Result<Fact> FindFact(SqlDatabase& db, const std::string& tenant, const std::string& id,
+                      int64_t now_ms);
+// All rows of a query over kFactColumns.
+Result<std::vector<Fact>> ReadFacts(SqlQuery query);
+
+// The key of a user's generation.
+Hash128 OwnerHash(const std::string& tenant, const std::string& user);
+// A hash of who the facts belong to and what they say: equal for duplicates.
+Hash128 SameHash(const Fact& fact);
+// The id of a fact that is not expired and has this hash, or "".
+Result<std::string> FindSame(SqlDatabase& db, const Hash128& same, int64_t now_ms);
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_MEMORY_SQLITE_FACT_STORE_H_
