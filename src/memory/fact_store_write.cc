@@ -38,13 +38,6 @@ std::string MakeUuid(int64_t now_ms) {
   return out;
 }
 
-bool IsBlank(std::string_view text) {
-  while (!text.empty()) {
-    if (!IsSpace(TakeCharacter(text))) return false;
-  }
-  return true;
-}
-
 bool IsJsonObject(const std::string& text) {
   if (text == "{}") return true;
   boost::system::error_code failed;

@@ -18,6 +18,7 @@ char32_t FoldLatin(char32_t c) {
   if (In(c, 0xC0, 0xDE) && c != 0xD7) return c + 32;
   if (c == 0x130) return 'i';
   if (c == 0x178) return 0xFF;
+  if (c == 0x1E9E) return 0xDF;
   if (In(c, 0x100, 0x137) || In(c, 0x14A, 0x177)) return FoldAlternating(c, false);
   if (In(c, 0x139, 0x148) || In(c, 0x179, 0x17E)) return FoldAlternating(c, true);
   if (In(c, 0x1E00, 0x1E95) || In(c, 0x1EA0, 0x1EFF)) return FoldAlternating(c, false);
@@ -102,6 +103,13 @@ bool IsSpace(char32_t c) {
   return c == ' ' || In(c, 0x09, 0x0D) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          In(c, 0x2000, 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
          c == 0x3000;
+}
+
+bool IsBlank(std::string_view text) {
+  while (!text.empty()) {
+    if (!IsSpace(TakeCharacter(text))) return false;
+  }
+  return true;
 }
 
 bool IsPunctuation(char32_t c) {

@@ -17,6 +17,7 @@ char32_t FoldCase(char32_t character);
 std::string FoldCase(std::string_view text);
 
 bool IsSpace(char32_t character);
+bool IsBlank(std::string_view text);  // nothing but spaces, or empty
 // Marks of punctuation between words; not signs that carry meaning, as in "C++", "#1" or "5 %".
 bool IsPunctuation(char32_t character);
 
