@@ -1,0 +1,286 @@
+// How near is injected KV to full prefill? For every window strategy, episode size and number of
+// plain facts: mean KL(full prefill || KV) over the positions that predict the answer's tokens, how
+// often the most likely token is the same, and what encoding costs. Beside it the same for full
+// prefill of the same facts in another order: what order alone does.
+//
+//   quality CONVERSATION.jsonl QUESTIONS.jsonl [--questions N] [--facts K] [--quick]
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <sstream>
+
+#include "app/app.h"
+#include "memory/import.h"
+
+namespace inferscale {
+namespace {
+
+using Logits = std::vector<std::vector<float>>;
+
+[[noreturn]] void Die(const std::string& message) {
+  fmt::print(stderr, "quality: {}\n", message);
+  std::exit(1);
+}
+
+template <typename T>
+T Must(Result<T> result, std::string_view what) {
+  if (!result) Die(fmt::format("{}: {}", what, result.error().message));
+  return std::move(*result);
+}
+
+struct Question {
+  std::string text;
+  std::string answer;
+};
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) Die(path + " can't be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<Question> ReadQuestions(const std::string& path, size_t limit) {
+  std::vector<Question> questions;
+  std::istringstream lines(ReadFile(path));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) continue;
+    const boost::json::object row = boost::json::parse(line).as_object();
+    if (row.at("category").as_string() == "unanswerable") continue;
+    questions.push_back(
+        {row.at("question").as_string().c_str(), row.at("answer").as_string().c_str()});
+  }
+  // Spread over the file, so that a few questions are of every kind.
+  std::vector<Question> chosen;
+  const size_t count = std::min(limit, questions.size());
+  for (size_t i = 0; i < count; ++i) chosen.push_back(questions[i * questions.size() / count]);
+  return chosen;
+}
+
+std::vector<Fact> ReadConversation(const std::string& path) {
+  Fact defaults;
+  defaults.scope.user = "sample";
+  std::vector<Fact> facts;
+  const Status read = ParseImport(ReadFile(path), ImportFormat::kJsonl, defaults,
+                                  {[&](Fact&& fact) -> Status {
+                                     facts.push_back(std::move(fact));
+                                     return {};
+                                   },
+                                   [](const Error& error) { Die(error.message); }});
+  if (!read) Die(read.error().message);
+  return facts;
+}
+
+std::vector<double> Softmax(const std::vector<float>& logits) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> p(logits.size());
+  double sum = 0;
+  for (size_t i = 0; i < p.size(); ++i) sum += p[i] = std::exp(logits[i] - top);
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+struct Fidelity {
+  double kl = 0;    // mean over the answer's positions
+  double top1 = 0;  // share of positions
+};
+
+Fidelity Compare(const Logits& full, const Logits& other) {
+  Fidelity out;
+  for (size_t i = 0; i < full.size(); ++i) {
+    const std::vector<double> p = Softmax(full[i]);
+    const std::vector<double> q = Softmax(other[i]);
+    for (size_t v = 0; v < p.size(); ++v) {
+      if (p[v] > 0) out.kl += p[v] * std::log(p[v] / std::max(q[v], 1e-30));
+    }
+    out.top1 += std::max_element(p.begin(), p.end()) - p.begin() ==
+                        std::max_element(q.begin(), q.end()) - q.begin()
+                    ? 1
+                    : 0;
+  }
+  out.kl /= static_cast<double>(full.size());
+  out.top1 /= static_cast<double>(full.size());
+  return out;
+}
+
+// Mean and a 95 % interval from 2,000 resamples of the questions.
+std::string WithInterval(const std::vector<double>& values) {
+  std::mt19937 random(1);
+  std::vector<double> means;
+  for (int round = 0; round < 2000; ++round) {
+    double sum = 0;
+    for (size_t i = 0; i < values.size(); ++i) sum += values[random() % values.size()];
+    means.push_back(sum / static_cast<double>(values.size()));
+  }
+  std::sort(means.begin(), means.end());
+  double sum = 0;
+  for (double value : values) sum += value;
+  return fmt::format("{:.3f} [{:.3f}, {:.3f}]", sum / static_cast<double>(values.size()), means[50],
+                     means[1949]);
+}
+
+void PrintRow(std::string_view arm, uint32_t size, std::string_view plain,
+              const std::vector<Fidelity>& rows, std::string_view cost) {
+  std::vector<double> kl;
+  double top1 = 0;
+  for (const Fidelity& row : rows) {
+    kl.push_back(row.kl);
+    top1 += row.top1;
+  }
+  fmt::print("| {} | {} | {} | {} | {:.0f} % | {} |\n", arm, size, plain, WithInterval(kl),
+             100 * top1 / static_cast<double>(rows.size()), cost);
+  std::fflush(stdout);
+}
+
+class Study {
+ public:
+  Study(AppOptions options, std::vector<Fact> facts, std::vector<Question> questions,
+        std::filesystem::path dir)
+      : options_(std::move(options)),
+        facts_(std::move(facts)),
+        questions_(std::move(questions)),
+        dir_(std::move(dir)) {}
+
+  // Full prefill of every question, once for an episode size, and the same facts in another order.
+  void Reference(uint32_t size) {
+    const auto app = OpenApp({WindowKind::kIsolated, 0}, size);
+    full_.clear();
+    std::vector<Fidelity> shuffled;
+    std::mt19937 random(7);
+    for (const Question& question : questions_) {
+      std::vector<UsedFact> used;
+      const Prompt prompt = Must(
+          app->ComposePrompt(Request(question, MemoryMode::kText, 0), &used, nullptr), "compose");
+      const std::vector<Token> answer = Answer(*app, question);
+      full_.push_back(Must(app->engine().Score(prompt, answer), "score"));
+      const Prompt other = Shuffle(*app, prompt, used, question, random);
+      shuffled.push_back(Compare(full_.back(), Must(app->engine().Score(other, answer), "score")));
+    }
+    PrintRow("*full prefill, facts shuffled*", size, "-", shuffled, "-");
+  }
+
+  void Arm(const WindowStrategy& window, uint32_t size, const std::vector<uint32_t>& plains) {
+    const auto app = OpenApp(window, size);
+    const EncodeProgress encoded = Must(app->EncodePending(nullptr), "encode");
+    const std::string cost = fmt::format(
+        "{:.2f}", static_cast<double>(encoded.computed_tokens) /
+                      static_cast<double>(std::max<uint64_t>(1, encoded.stored_tokens)));
+    for (const uint32_t plain : plains) {
+      std::vector<Fidelity> rows;
+      for (size_t i = 0; i < questions_.size(); ++i) {
+        const Prompt prompt = Must(
+            app->ComposePrompt(Request(questions_[i], MemoryMode::kKv, plain), nullptr, nullptr),
+            "compose");
+        const Logits kv = Must(app->engine().Score(prompt, Answer(*app, questions_[i])), "score");
+        rows.push_back(Compare(full_[i], kv));
+      }
+      PrintRow(window.ToString(), size, std::to_string(plain), rows, cost);
+    }
+  }
+
+ private:
+  std::unique_ptr<App> OpenApp(const WindowStrategy& window, uint32_t size) {
+    AppOptions options = options_;
+    options.window = window;
+    options.episode_facts = size;
+    options.data_dir = (dir_ / fmt::format("{}-{}", window.ToString(), size)).string();
+    auto app = Must(App::Open(options, Need::kAnswer), "open");
+    Must(app->Add(facts_), "add");
+    return app;
+  }
+
+  AskRequest Request(const Question& question, MemoryMode mode, uint32_t plain) const {
+    AskRequest request;
+    request.scope.user = "sample";
+    request.question = question.text;
+    request.mode = mode;
+    request.compose = options_.compose;
+    request.compose.plain_last = plain;
+    return request;
+  }
+
+  static std::vector<Token> Answer(App& app, const Question& question) {
+    return Must(app.engine().format().Text(question.answer), "tokenise");
+  }
+
+  static Prompt Shuffle(App& app, const Prompt& prompt, const std::vector<UsedFact>& used,
+                        const Question& question, std::mt19937& random) {
+    const size_t tail = Must(app.engine().format().Tail(question.text), "tokenise").size();
+    size_t facts = 0;
+    for (const UsedFact& fact : used) facts += fact.tokens;
+    auto at = prompt.tokens.begin() + static_cast<ptrdiff_t>(prompt.tokens.size() - tail - facts);
+    std::vector<std::vector<Token>> parts;
+    Prompt out;
+    out.tokens.assign(prompt.tokens.begin(), at);
+    for (const UsedFact& fact : used) {
+      parts.emplace_back(at, at + fact.tokens);
+      at += fact.tokens;
+    }
+    std::shuffle(parts.begin(), parts.end(), random);
+    for (const auto& part : parts) out.tokens.insert(out.tokens.end(), part.begin(), part.end());
+    out.tokens.insert(out.tokens.end(), at, prompt.tokens.end());
+    return out;
+  }
+
+  AppOptions options_;
+  std::vector<Fact> facts_;
+  std::vector<Question> questions_;
+  std::filesystem::path dir_;
+  std::vector<Logits> full_;
+};
+
+int Main(int argc, char** argv) {
+  std::vector<std::string> args(argv + 1, argv + argc);
+  size_t questions = 24;
+  AppOptions options;
+  options.slots = 1;
+  bool quick = false;
+  std::vector<std::string> files;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--questions" && i + 1 < args.size()) {
+      questions = std::stoul(args[++i]);
+    } else if (args[i] == "--facts" && i + 1 < args.size()) {
+      options.compose.facts = static_cast<uint32_t>(std::stoul(args[++i]));
+    } else if (args[i] == "--quick") {
+      quick = true;
+    } else {
+      files.push_back(args[i]);
+    }
+  }
+  const char* model = std::getenv("INFERSCALE_MODEL");
+  const char* embed_model = std::getenv("INFERSCALE_EMBED_MODEL");
+  if (files.size() != 2 || model == nullptr || embed_model == nullptr) {
+    Die("usage: quality CONVERSATION QUESTIONS, with INFERSCALE_MODEL and INFERSCALE_EMBED_MODEL "
+        "set");
+  }
+  options.model = model;
+  options.embed_model = embed_model;
+  const auto dir =
+      std::filesystem::temp_directory_path() / fmt::format("inferscale-quality-{}", getpid());
+  Study study(options, ReadConversation(files[0]), ReadQuestions(files[1], questions), dir);
+  fmt::print(
+      "| window | facts in an episode | plain | KL to full prefill [95 %] | same top token | "
+      "tokens computed for one stored |\n|---|---|---|---|---|---|\n");
+  const std::vector<std::string> windows =
+      quick ? std::vector<std::string>{"isolated", "anchor(20)"}
+            : std::vector<std::string>{"isolated",  "window(5)",  "window(20)",    "session",
+                                       "anchor(8)", "anchor(20)", "neighbours(20)"};
+  for (const uint32_t size : quick ? std::vector<uint32_t>{6} : std::vector<uint32_t>{1, 3, 6}) {
+    study.Reference(size);
+    for (const std::string& window : windows) {
+      study.Arm(Must(ParseWindow(window), "window"), size, {0, 5, 6});
+    }
+  }
+  std::filesystem::remove_all(dir);
+  return 0;
+}
+
+}  // namespace
+}  // namespace inferscale
+
+int main(int argc, char** argv) { return inferscale::Main(argc, argv); }
