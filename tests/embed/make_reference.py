@@ -18,7 +18,7 @@ SENTENCES = [
     "[8 May 2023] Ben: I paid $1,249.50 for the bike -- 20% off, can you believe it?!",
     "Grüße aus Köln: Jürgen übt täglich Cello, naïve Café-Musik inklusive.",
     "今日は天気がいいので、公園へ行きます。",
-    "Мой брат живёт в Новосибирске с 2011 года.",
+    "Мой брат живёт в Новосибирске с 2011 года.",  # noqa: RUF001
     "x",
     "def f(n): return n if n < 2 else f(n-1) + f(n-2)  # see https://example.org/a?b=c",
     "antidisestablishmentarianism hippopotomonstrosesquippedaliophobia \U0001f600 zzzzqqqq",
