@@ -1,5 +1,6 @@
 // Retrieval: the facts of one scope that a question needs. Two rankings, vectors (cosine) and BM25,
-// are fused by reciprocal rank (Cormack et al., SIGIR 2009): score = sum 1 / (60 + rank).
+// are fused by reciprocal rank (Cormack et al., SIGIR 2009): score = sum 1 / (60 + rank), over the
+// first max(200, 4 * limit) facts of each ranking.
 //
 // A user's vectors and postings are kept in memory once used (least recently used users leave at
 // the byte budget) and checked against FactStore::Generation before every search, so that changes
@@ -24,7 +25,7 @@ namespace inferscale {
 struct SearchQuery {
   Scope scope;                    // user must not be empty
   std::string text;               // for BM25
-  std::span<const float> vector;  // for cosine; may be empty
+  std::span<const float> vector;  // of length 1, for cosine; may be empty
   size_t limit = 50;
   const Filter* filter = nullptr;
 };
@@ -48,7 +49,8 @@ class SearchIndex {
               SearchIndexOptions options);
   ~SearchIndex();
 
-  // Best first, ties by smaller row. Expired facts are never returned. Thread-safe.
+  // Best first, ties by smaller row. Expired facts are never returned. Thread-safe. kInvalid if the
+  // scope has no user or the vector another size than the facts'; else the store's errors.
   Result<std::vector<SearchHit>> Search(const SearchQuery& query);
   size_t memory_bytes() const;
 
