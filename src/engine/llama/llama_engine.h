@@ -1,0 +1,43 @@
+// The embedded engine: a GGUF model through libllama, in this process.
+#ifndef INFERSCALE_ENGINE_LLAMA_LLAMA_ENGINE_H_
+#define INFERSCALE_ENGINE_LLAMA_LLAMA_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "engine/llama/handles.h"
+#include "engine/llama/model_info.h"
+
+namespace inferscale {
+
+struct LlamaEngineOptions {
+  std::string model_path;
+  int threads = 0;              // 0: as many as the machine has
+  uint32_t slots = 2;           // requests that are computed at a time
+  uint32_t context_tokens = 0;  // of a slot; 0: the model's, at most 8192
+  uint32_t encode_tokens = 0;   // longest prefix + item; 0: 4096, at most the context
+  uint32_t queue_limit = 64;    // requests that may wait for a slot
+  bool injection = true;        // false: prefill everything, as for a model that can't
+};
+
+// Loads the model and tests it. kNotFound, kInvalid, kCorrupt or kUnsupported with the file's name
+// if it can't be served. A model that fails its self-test is served without injection;
+// Engine::info() says so.
+Result<std::unique_ptr<Engine>> OpenLlamaEngine(const LlamaEngineOptions& options);
+
+// The same for a model that is loaded already, e.g. one made in memory.
+struct LoadedLlamaModel {
+  LlamaModelPtr model;
+  std::string label;  // stands in messages
+  Hash128 weights;
+  RopeTensors rope_tensors;
+};
+Result<std::unique_ptr<Engine>> MakeLlamaEngine(LoadedLlamaModel loaded,
+                                                const LlamaEngineOptions& options);
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_ENGINE_LLAMA_LLAMA_ENGINE_H_

@@ -1,0 +1,44 @@
+// PromptFormat for the chat templates that this engine knows by their own strings: an engine that
+// renders a template's Jinja text can't say where a fact begins.
+#ifndef INFERSCALE_ENGINE_LLAMA_PROMPT_FORMAT_H_
+#define INFERSCALE_ENGINE_LLAMA_PROMPT_FORMAT_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/llama/vocabulary.h"
+#include "kv/prompt_format.h"
+
+namespace inferscale {
+
+// One family's strings. A prompt is
+//   [BOS] open system open_end  facts  close question question_end
+// and a later turn adds [turn_end] further before facts, or [turn_end] next question question_end.
+// turn_end is there only if the model did not produce it.
+struct TemplateStrings {
+  std::string_view family;
+  std::string_view marker;   // what tells this family's template text from others
+  std::string_view control;  // a string that must be a single token; empty if none is
+  std::string_view open;
+  std::string_view open_end;
+  std::string_view close;
+  std::string_view question_end;
+  std::string_view turn_end;
+  std::string_view further;
+  std::string_view next;
+};
+
+// By the text of a model's chat template. kUnsupported names what was found.
+Result<TemplateStrings> RecogniseTemplate(std::string_view chat_template);
+
+// For a model's own template. kUnsupported, naming `label`, if it has none, if it is of no known
+// family or if the vocabulary lacks the family's control token. `vocabulary` must outlive it.
+Result<std::unique_ptr<PromptFormat>> MakePromptFormat(const Vocabulary& vocabulary,
+                                                       const char* chat_template,
+                                                       const std::string& label);
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_ENGINE_LLAMA_PROMPT_FORMAT_H_

@@ -1,0 +1,78 @@
+// The engine's one thread: it owns both contexts, admits requests to slots, computes one batch for
+// all slots at a time (continuous batching) and encodes in between.
+#ifndef INFERSCALE_ENGINE_LLAMA_SCHEDULER_H_
+#define INFERSCALE_ENGINE_LLAMA_SCHEDULER_H_
+
+#include <deque>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "engine/engine.h"
+#include "engine/llama/encoder.h"
+#include "engine/llama/slot.h"
+
+namespace inferscale {
+
+// Logits rows that a generating context must have room for besides one per slot (Score).
+constexpr uint32_t kScoreOutputs = 32;
+
+class Scheduler {
+ public:
+  // The slots' context has `batch_tokens` as n_batch. All that is passed by pointer outlives this.
+  Scheduler(llama_context* context, std::vector<Slot> slots, Encoder* encoder,
+            uint32_t batch_tokens, uint32_t queue_limit);
+  ~Scheduler();  // ends what runs with kCancelled
+
+  // kExhausted if the queue is full.
+  Status Submit(std::unique_ptr<Task> task) EXCLUDES(mutex_);
+  // Blocks until done.
+  Result<EncodeResult> Encode(const EncodeRequest& request) EXCLUDES(mutex_);
+  void EndSession(uint64_t session) EXCLUDES(mutex_);
+
+ private:
+  struct EncodeWait {
+    const EncodeRequest* request = nullptr;
+    std::promise<Result<EncodeResult>> done;
+  };
+  struct SlotUse {
+    Slot slot;
+    uint64_t last_used = 0;
+  };
+
+  void Run();
+  bool TakeWork() EXCLUDES(mutex_);
+  void Admit() REQUIRES(mutex_);
+  SlotUse* SlotFor(const Task& task);
+  void EndCancelled();
+  void StepSlots();
+  void StepEncode();
+  void Shutdown() EXCLUDES(mutex_);
+  bool AnyBusy() const;
+
+  llama_context* context_;
+  std::vector<SlotUse> slots_;
+  Encoder* encoder_;
+  uint32_t batch_tokens_;
+  uint32_t queue_limit_;
+  uint64_t uses_ = 0;
+  Batch batch_;
+  std::unique_ptr<EncodeWait> encoding_;
+  std::optional<EncodeJob> job_;
+
+  Mutex mutex_;
+  CondVar work_;
+  std::deque<std::unique_ptr<Task>> queue_ GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<EncodeWait>> encodes_ GUARDED_BY(mutex_);
+  std::vector<uint64_t> ended_sessions_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_ENGINE_LLAMA_SCHEDULER_H_

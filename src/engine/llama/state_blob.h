@@ -1,0 +1,59 @@
+// The bytes of one sequence's state as llama.cpp's plain KV cache writes and reads them
+// (llama_state_seq_get_data, llama_state_seq_set_data). Little-endian, packed:
+//
+//   u32 magic   i32 sequence            ignored when read
+//   u32 streams                         1 for a unified cache, else the context's n_seq_max
+//   for each stream: u32 rows; if rows > 0:
+//     for each row: i32 position  u32 count = 1  i32 sequence
+//     u32 values_transposed   u32 layers
+//     [u32 key_rotation  u32 value_rotation]   from state version 4 on
+//     for each layer: i32 type  u64 row_bytes  keys[rows][row_bytes]
+//     for each layer: i32 type  u64 row_bytes  values[rows][row_bytes]
+//
+// A row is one token: the heads one after another. Rows stand in the order of the cache's cells,
+// which need not be the order of positions. All rows of a sequence are in one stream.
+// Transposed values (flash attention off) and rotated keys (quantised caches) are not supported.
+#ifndef INFERSCALE_ENGINE_LLAMA_STATE_BLOB_H_
+#define INFERSCALE_ENGINE_LLAMA_STATE_BLOB_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "kv/shape.h"
+#include "ops/cache_layout.h"
+
+namespace inferscale {
+
+// Where rows lie in a blob.
+struct StateRows {
+  uint32_t streams = 0;
+  std::vector<int32_t> positions;  // one per row
+  uint32_t layers = 0;
+  Dtype dtype = Dtype::kF16;
+  size_t k_row_bytes = 0;
+  size_t v_row_bytes = 0;
+  std::vector<std::byte*> k;  // [layer], the first row
+  std::vector<std::byte*> v;
+
+  // As a cache of `shape`'s heads, one slot per row. The spans point into this object.
+  CacheLayout Layout(const KvShape& shape) const;
+};
+
+// The size of a blob of `rows` rows; `shape` gives the cache's dtype.
+size_t StateBlobSize(const KvShape& shape, uint32_t streams, size_t rows);
+
+// Writes all but the rows' bytes into `blob`, which has StateBlobSize bytes, and says where those
+// go. `positions` must not be empty.
+StateRows WriteStateBlob(const KvShape& shape, uint32_t streams, std::span<const int32_t> positions,
+                         MutableByteSpan blob);
+
+// Reads a blob. kCorrupt says what is wrong with it, kUnsupported which feature it has. An empty
+// sequence gives no rows and no layers. The result points into `blob` and is only to be read.
+Result<StateRows> ParseStateBlob(ByteSpan blob);
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_ENGINE_LLAMA_STATE_BLOB_H_
