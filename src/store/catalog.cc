@@ -73,13 +73,39 @@ Status Configure(Sqlite& db) {
   return db.Exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = ON");
 }
 
+// The text of all tables, indexes and triggers.
+Result<std::string> ReadSchema(Sqlite& db) {
+  INFERSCALE_ASSIGN(const auto query,
+                    db.Query("SELECT name || ' ' || coalesce(sql, '') FROM sqlite_schema "
+                             "WHERE name NOT LIKE 'sqlite_stat%' ORDER BY name"));
+  std::string text;
+  while (true) {
+    INFERSCALE_ASSIGN(const bool row, query->Step());
+    if (!row) return text;
+    text += query->Text(0) + ";\n";
+  }
+}
+
+// SQLite believes what the file says about its own tables; a flipped bit there is found here.
+Status CheckSchema(Sqlite& db) {
+  INFERSCALE_ASSIGN(const auto model, Sqlite::Open(":memory:"));
+  INFERSCALE_TRY(model->Exec(kSchema));
+  INFERSCALE_ASSIGN(const std::string expected, ReadSchema(*model));
+  INFERSCALE_ASSIGN(const std::string found, ReadSchema(db));
+  if (found != expected) return Fail(Code::kCorrupt, "the catalog's tables are damaged");
+  return {};
+}
+
 Status MakeSchema(Sqlite& db) {
   INFERSCALE_ASSIGN(const auto transaction, SqliteTransaction::Begin(db));
   INFERSCALE_ASSIGN(const uint64_t version, ReadNumber(db, "PRAGMA user_version"));
-  if (version == kCatalogVersion) return {};
-  if (version != 0) return Fail(Code::kUnsupported, "catalog of version {}", version);
-  INFERSCALE_TRY(db.Exec(kSchema));
-  return transaction->Commit();
+  INFERSCALE_ASSIGN(const std::string schema, ReadSchema(db));
+  if (version == 0 && schema.empty()) {
+    INFERSCALE_TRY(db.Exec(kSchema));
+    return transaction->Commit();
+  }
+  if (version > kCatalogVersion) return Fail(Code::kUnsupported, "catalog of version {}", version);
+  return CheckSchema(db);
 }
 
 Status Prepare(Sqlite& db) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -74,11 +75,16 @@ inline Result<std::shared_ptr<const PinnedKv>> GetSample(KvStore& store, uint64_
   return store.Get(SampleKey(n), kSampleFingerprint, kSampleShape);
 }
 
-// A directory that goes with the test.
+// A directory that goes with the test. In memory where the system offers that, for tests that lose
+// unsynced data by themselves and need no disk to wait for.
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = std::filesystem::temp_directory_path() / "inferscale_store_XXXXXX";
+  enum class Where : uint8_t { kDisk, kMemory };
+
+  explicit TempDir(Where where = Where::kDisk) {
+    std::filesystem::path base = std::filesystem::temp_directory_path();
+    if (where == Where::kMemory && ::access("/dev/shm", W_OK) == 0) base = "/dev/shm";
+    std::string pattern = base / "inferscale_store_XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
     path_ = pattern;
   }
