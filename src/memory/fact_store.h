@@ -138,13 +138,18 @@ class FactStore {
                                                     const std::string& id) = 0;
 
   // ---- for the search index -----------------------------------------------------------------
-  // A number that grows with every change of this (tenant, user)'s facts, by any process.
+  // A number that grows with every change of this (tenant, user)'s facts, by any process. Between
+  // two numbers with equal upper halves (>> 32), facts were added and nothing else.
   virtual Result<int64_t> Generation(const std::string& tenant, const std::string& user) = 0;
-  // Every fact of a (tenant, user) with its vector, by row. A fact whose vector is of another
-  // embedder is passed with an empty vector.
-  virtual Status ForEach(const std::string& tenant, const std::string& user,
-                         const Hash128& embedder_id,
-                         const std::function<void(Fact&&, std::span<const float>)>& visit) = 0;
+  // Every fact of a (tenant, user) above a row with its vector, by row. A fact whose vector is of
+  // another embedder is passed with an empty vector.
+  using FactVisitor = std::function<void(Fact&&, std::span<const float>)>;
+  virtual Status ForEachAfter(const std::string& tenant, const std::string& user, int64_t row,
+                              const Hash128& embedder_id, const FactVisitor& visit) = 0;
+  Status ForEach(const std::string& tenant, const std::string& user, const Hash128& embedder_id,
+                 const FactVisitor& visit) {
+    return ForEachAfter(tenant, user, 0, embedder_id, visit);
+  }
   // Facts without a vector of this embedder, at most `limit`; and where to put the missing ones.
   virtual Result<std::vector<Fact>> WithoutVector(const Hash128& embedder_id, size_t limit) = 0;
   virtual Status PutVectors(std::span<const int64_t> rows,

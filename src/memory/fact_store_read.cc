@@ -168,16 +168,16 @@ Result<int64_t> SqliteFactStore::Generation(const std::string& tenant, const std
   });
 }
 
-Status SqliteFactStore::ForEach(const std::string& tenant, const std::string& user,
-                                const Hash128& embedder_id,
-                                const std::function<void(Fact&&, std::span<const float>)>& visit) {
+Status SqliteFactStore::ForEachAfter(const std::string& tenant, const std::string& user,
+                                     int64_t row, const Hash128& embedder_id,
+                                     const FactVisitor& visit) {
   static const std::string kSql = fmt::format(
       "SELECT {}, v.halves FROM facts f LEFT JOIN vectors v ON v.fact = f.row AND v.embedder = ?3 "
-      "WHERE f.tenant = ?1 AND f.user = ?2 AND (f.expires_ms IS NULL OR f.expires_ms > ?4) "
-      "ORDER BY f.row",
+      "WHERE f.tenant = ?1 AND f.user = ?2 AND f.row > ?5 "
+      "AND (f.expires_ms IS NULL OR f.expires_ms > ?4) ORDER BY f.row",
       kFactColumns);
   return Read([&](SqlDatabase& db) -> Status {
-    SqlQuery query = db.Query(kSql, tenant, user, embedder_id, clock_.NowMs());
+    SqlQuery query = db.Query(kSql, tenant, user, embedder_id, clock_.NowMs(), row);
     std::vector<float> vector;
     for (;;) {
       INFERSCALE_ASSIGN(const bool more, query.Next());

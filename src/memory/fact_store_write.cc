@@ -66,11 +66,15 @@ void Apply(const FactUpdate& update, Fact& fact) {
 
 using Owners = std::set<std::pair<std::string, std::string>>;  // (tenant, user)
 
-Status StartGenerations(SqlDatabase& db, const Owners& owners) {
+// What a change adds to the generation; see FactStore::Generation.
+constexpr int64_t kAddition = 1;
+constexpr int64_t kOtherChange = int64_t{1} << 32;
+
+Status StartGenerations(SqlDatabase& db, const Owners& owners, int64_t step) {
   for (const auto& [tenant, user] : owners) {
-    INFERSCALE_TRY(db.Query("INSERT INTO generations VALUES(?1, 1) ON CONFLICT(owner) DO UPDATE "
-                            "SET generation = generation + 1",
-                            OwnerHash(tenant, user))
+    INFERSCALE_TRY(db.Query("INSERT INTO generations VALUES(?1, ?2) ON CONFLICT(owner) DO UPDATE "
+                            "SET generation = generation + ?2",
+                            OwnerHash(tenant, user), step)
                        .Run());
   }
   return {};
@@ -128,7 +132,7 @@ Result<size_t> DeleteChanged(SqlDatabase& db, std::string_view event, int64_t no
       owners.emplace(query.Text(0), query.Text(1));
     }
   }
-  INFERSCALE_TRY(StartGenerations(db, owners));
+  INFERSCALE_TRY(StartGenerations(db, owners, kOtherChange));
   INFERSCALE_TRY(ForgetDependents(db));
   INFERSCALE_TRY(db.Query("UPDATE history SET old_text = '', new_text = '' WHERE fact IN "
                           "(SELECT f.id FROM changed c JOIN facts f ON f.row = c.row)")
@@ -185,7 +189,7 @@ class Adder {
 
   Status Finish() {
     for (const auto& [scope, episode] : open_) INFERSCALE_TRY(Save(episode));
-    return StartGenerations(db_, owners_);
+    return StartGenerations(db_, owners_, kAddition);
   }
 
  private:
@@ -357,7 +361,7 @@ Result<Fact> SqliteFactStore::Update(const std::string& tenant, const std::strin
                        .Run());
     if (!vector.empty()) INFERSCALE_TRY(PutVector(db, fact.row, vector, embedder_id));
     if (says_else) INFERSCALE_TRY(PutHistory(db, fact, "UPDATE", before.text));
-    INFERSCALE_TRY(StartGenerations(db, {{tenant, fact.scope.user}}));
+    INFERSCALE_TRY(StartGenerations(db, {{tenant, fact.scope.user}}, kOtherChange));
     return fact;
   });
 }
@@ -418,7 +422,7 @@ Status SqliteFactStore::PutVectors(std::span<const int64_t> rows,
       owners.emplace(owner.Text(0), owner.Text(1));
       INFERSCALE_TRY(PutVector(db, rows[i], vectors[i], embedder_id));
     }
-    return StartGenerations(db, owners);
+    return StartGenerations(db, owners, kOtherChange);
   });
 }
 

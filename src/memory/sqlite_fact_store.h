@@ -55,8 +55,8 @@ class SqliteFactStore final : public FactStore {
   Result<std::vector<HistoryEntry>> History(const std::string& tenant,
                                             const std::string& id) override;
   Result<int64_t> Generation(const std::string& tenant, const std::string& user) override;
-  Status ForEach(const std::string& tenant, const std::string& user, const Hash128& embedder_id,
-                 const std::function<void(Fact&&, std::span<const float>)>& visit) override;
+  Status ForEachAfter(const std::string& tenant, const std::string& user, int64_t row,
+                      const Hash128& embedder_id, const FactVisitor& visit) override;
   Result<std::vector<Fact>> WithoutVector(const Hash128& embedder_id, size_t limit) override;
   Result<FactStoreStats> Stats(const Fingerprint& fingerprint) override;
   Status Compact() override;
