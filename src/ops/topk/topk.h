@@ -1,6 +1,8 @@
 // topk: exact inner-product search over one scope's vectors.
 //
 //   score(r) = sum_d query[d] * rows[r][d], in float; the k largest, ties by smaller row.
+//
+// Equal rows have equal scores. A row whose score is not a number is never returned.
 #ifndef INFERSCALE_OPS_TOPK_TOPK_H_
 #define INFERSCALE_OPS_TOPK_TOPK_H_
 
@@ -14,7 +16,7 @@
 namespace inferscale {
 
 struct VectorRows {
-  const std::byte* data = nullptr;  // [count][dims] of `dtype` (kF32 or kF16), contiguous
+  const std::byte* data = nullptr;  // [count][dims] of `dtype`, contiguous, any alignment
   size_t count = 0;
   uint32_t dims = 0;
   Dtype dtype = Dtype::kF16;
