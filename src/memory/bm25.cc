@@ -101,7 +101,11 @@ uint32_t Bm25::Add(std::string_view text) {
   const std::vector<std::string> words = RankingWords(text);
   for (const std::string& word : words) {
     std::vector<Posting>& list = postings_[HashWord(word)];
-    if (list.empty() || list.back().document != document) list.push_back({document, 0});
+    if (list.empty() || list.back().document != document) {
+      posting_bytes_ -= list.capacity() * sizeof(Posting);
+      list.push_back({document, 0});
+      posting_bytes_ += list.capacity() * sizeof(Posting);
+    }
     ++list.back().count;
   }
   lengths_.push_back(static_cast<uint32_t>(words.size()));
@@ -135,13 +139,11 @@ std::vector<double> Bm25::Score(std::string_view query) const {
 }
 
 size_t Bm25::MemoryBytes() const {
-  // A node of the map holds key, list and link; the allocator adds a header.
-  constexpr size_t kNodeBytes = sizeof(uint64_t) + sizeof(std::vector<Posting>) + 24;
-  size_t bytes = lengths_.capacity() * sizeof(uint32_t) + postings_.bucket_count() * sizeof(void*);
-  for (const auto& [hash, list] : postings_) {
-    bytes += kNodeBytes + list.capacity() * sizeof(Posting) + 16;
-  }
-  return bytes;
+  // A node of the map holds key, list and link; it and the list each have an allocator's header.
+  constexpr size_t kNodeBytes =
+      sizeof(uint64_t) + sizeof(std::vector<Posting>) + sizeof(void*) + 2 * sizeof(size_t);
+  return lengths_.capacity() * sizeof(uint32_t) + postings_.bucket_count() * sizeof(void*) +
+         postings_.size() * kNodeBytes + posting_bytes_;
 }
 
 }  // namespace inferscale

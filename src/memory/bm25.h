@@ -29,7 +29,7 @@ class Bm25 {
   // the query has them.
   std::vector<double> Score(std::string_view query) const;
 
-  size_t MemoryBytes() const;
+  size_t MemoryBytes() const;  // an estimate, at once
 
  private:
   struct Posting {
@@ -41,6 +41,7 @@ class Bm25 {
   std::unordered_map<uint64_t, std::vector<Posting>> postings_;
   std::vector<uint32_t> lengths_;  // of the documents, in words
   uint64_t total_length_ = 0;
+  size_t posting_bytes_ = 0;
 };
 
 }  // namespace inferscale

@@ -10,11 +10,10 @@
 namespace inferscale {
 namespace {
 
-// A user's place in the cache. Its mutex is held while the user is loaded, so that threads that
-// want the same user load it once and others don't wait.
+// A user's place in the cache.
 struct Entry {
   Mutex mutex;
-  std::shared_ptr<const UserIndex> index GUARDED_BY(mutex);
+  UserIndex index GUARDED_BY(mutex);
 };
 
 // Least recently used users leave when the budget is exceeded.
@@ -34,8 +33,8 @@ class Cache {
     return recent_.front().entry;
   }
 
-  // `entry` has grown or shrunk to `bytes`. Ignored if it has left meanwhile: whoever loaded it
-  // still uses it, once.
+  // `entry` now takes `bytes`. Ignored if it has left meanwhile: whoever is searching it still
+  // holds it, for that one search.
   void Resize(const Hash128& key, const std::shared_ptr<Entry>& entry, size_t bytes)
       EXCLUDES(mutex_) {
     // Freed outside of the lock.
@@ -78,22 +77,6 @@ struct SearchIndex::Impl {
   const Clock& clock;
   const Hash128 embedder_id;
   Cache cache;
-
-  // The user's facts as they are now.
-  Result<std::shared_ptr<const UserIndex>> Current(const std::string& tenant,
-                                                   const std::string& user) {
-    const Hash128 key = Hasher().Add(tenant).Add(user).Digest();
-    const std::shared_ptr<Entry> entry = cache.Touch(key);
-    MutexLock lock(entry->mutex);
-    const int64_t now_ms = clock.NowMs();
-    if (entry->index != nullptr) {
-      INFERSCALE_ASSIGN(const int64_t generation, store.Generation(tenant, user));
-      if (entry->index->IsCurrent(generation, now_ms)) return entry->index;
-    }
-    INFERSCALE_ASSIGN(entry->index, UserIndex::Load(store, tenant, user, embedder_id, now_ms));
-    cache.Resize(key, entry, entry->index->memory_bytes());
-    return entry->index;
-  }
 };
 
 SearchIndex::SearchIndex(FactStore& store, const Clock& clock, const Hash128& embedder_id,
@@ -104,8 +87,15 @@ SearchIndex::~SearchIndex() = default;
 
 Result<std::vector<SearchHit>> SearchIndex::Search(const SearchQuery& query) {
   if (query.scope.user.empty()) return Fail(Code::kInvalid, "a search needs a user");
-  INFERSCALE_ASSIGN(const auto index, impl_->Current(query.scope.tenant, query.scope.user));
-  return index->Search(query);
+  const auto& [tenant, user, agent, run] = query.scope;
+  const Hash128 key = Hasher().Add(tenant).Add(user).Digest();
+  const std::shared_ptr<Entry> entry = impl_->cache.Touch(key);
+  MutexLock lock(entry->mutex);
+  UserIndex& index = entry->index;
+  INFERSCALE_TRY(
+      index.Refresh(impl_->store, tenant, user, impl_->embedder_id, impl_->clock.NowMs()));
+  impl_->cache.Resize(key, entry, index.MemoryBytes());
+  return index.Search(query);
 }
 
 size_t SearchIndex::memory_bytes() const { return impl_->cache.used(); }

@@ -49,8 +49,9 @@ class SearchIndex {
               SearchIndexOptions options);
   ~SearchIndex();
 
-  // Best first, ties by smaller row. Expired facts are never returned. Thread-safe. kInvalid if the
-  // scope has no user or the vector another size than the facts'; else the store's errors.
+  // Best first, ties by smaller row. Expired facts are never returned. Thread-safe; searches of one
+  // user take turns. kInvalid if the scope has no user or the vector another size than the facts';
+  // else the store's errors.
   Result<std::vector<SearchHit>> Search(const SearchQuery& query);
   size_t memory_bytes() const;
 

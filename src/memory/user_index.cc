@@ -17,8 +17,14 @@ bool TestBit(std::span<const uint64_t> bits, size_t i) {
 }
 void SetBit(std::span<uint64_t> bits, size_t i) { bits[i / 64] |= uint64_t{1} << (i % 64); }
 
-size_t HeapBytes(const std::string& text) {
-  return text.capacity() < sizeof(std::string) / 2 ? 0 : text.capacity() + 1;
+// What a fact's strings hold on the heap; short ones lie in the fact itself.
+size_t TextBytes(const Fact& fact) {
+  size_t bytes = 0;
+  for (const std::string* text : {&fact.id, &fact.scope.tenant, &fact.scope.user, &fact.scope.agent,
+                                  &fact.scope.run, &fact.text, &fact.speaker, &fact.metadata}) {
+    if (text->capacity() >= sizeof(std::string) / 2) bytes += text->capacity() + 1;
+  }
+  return bytes;
 }
 
 // The facts that share a word with the query, best first, ties by smaller number.
@@ -40,35 +46,35 @@ std::vector<uint32_t> RankByWords(std::span<const double> scores, size_t depth,
 
 }  // namespace
 
-Result<std::shared_ptr<const UserIndex>> UserIndex::Load(FactStore& store,
-                                                         const std::string& tenant,
-                                                         const std::string& user,
-                                                         const Hash128& embedder_id,
-                                                         int64_t now_ms) {
-  auto index = std::make_shared<UserIndex>();
+Status UserIndex::Refresh(FactStore& store, const std::string& tenant, const std::string& user,
+                          const Hash128& embedder_id, int64_t now_ms) {
   // The number before the facts: what changes in between is then read again next time.
-  INFERSCALE_ASSIGN(index->generation_, store.Generation(tenant, user));
+  INFERSCALE_ASSIGN(const int64_t generation, store.Generation(tenant, user));
+  const bool expired = now_ms >= next_expiry_ms_;
+  if (generation == generation_ && !expired) return {};
+  const bool only_additions = generation >> 32 == generation_ >> 32 && !expired;
+  if (!only_additions) *this = UserIndex();
+
   bool sizes_differ = false;
-  INFERSCALE_TRY(
-      store.ForEach(tenant, user, embedder_id, [&](Fact&& fact, std::span<const float> vector) {
-        if (fact.expires_ms && *fact.expires_ms <= now_ms) return;
-        if (index->dims_ == 0) {
-          index->dims_ = static_cast<uint32_t>(vector.size());
-        }
-        sizes_differ |= !vector.empty() && vector.size() != index->dims_;
-        if (!sizes_differ) index->Add(std::move(fact), vector);
-      }));
+  const int64_t last_row = facts_.empty() ? 0 : facts_.back().row;
+  INFERSCALE_TRY(store.ForEachAfter(tenant, user, last_row, embedder_id,
+                                    [&](Fact&& fact, std::span<const float> vector) {
+                                      if (fact.expires_ms && *fact.expires_ms <= now_ms) return;
+                                      if (dims_ == 0) dims_ = static_cast<uint32_t>(vector.size());
+                                      sizes_differ |= !vector.empty() && vector.size() != dims_;
+                                      if (!sizes_differ) Add(std::move(fact), vector);
+                                    }));
   if (sizes_differ) {
-    return Fail(Code::kCorrupt, "vectors of one embedder differ in size for user {} of tenant {}",
-                user, tenant);
+    return Fail(Code::kCorrupt, "a user's vectors of one embedder differ in size");
   }
-  index->memory_bytes_ = index->CountBytes();
-  return index;
+  generation_ = generation;
+  return {};
 }
 
 void UserIndex::Add(Fact&& fact, std::span<const float> vector) {
   const size_t number = facts_.size();
   if (fact.expires_ms) next_expiry_ms_ = std::min(next_expiry_ms_, *fact.expires_ms);
+  text_bytes_ += TextBytes(fact);
   bm25_.Add(RenderFact(fact));
   facts_.push_back(std::move(fact));
 
@@ -83,18 +89,10 @@ void UserIndex::Add(Fact&& fact, std::span<const float> vector) {
   vectors_.resize((number + 1) * dims_);
 }
 
-size_t UserIndex::CountBytes() const {
-  size_t bytes = sizeof(*this) + facts_.capacity() * sizeof(Fact) +
-                 vectors_.capacity() * sizeof(uint16_t) +
-                 has_vector_.capacity() * sizeof(uint64_t) + bm25_.MemoryBytes();
-  for (const Fact& fact : facts_) {
-    for (const std::string* text :
-         {&fact.id, &fact.scope.tenant, &fact.scope.user, &fact.scope.agent, &fact.scope.run,
-          &fact.text, &fact.speaker, &fact.metadata}) {
-      bytes += HeapBytes(*text);
-    }
-  }
-  return bytes;
+size_t UserIndex::MemoryBytes() const {
+  return sizeof(*this) + facts_.capacity() * sizeof(Fact) + text_bytes_ +
+         vectors_.capacity() * sizeof(uint16_t) + has_vector_.capacity() * sizeof(uint64_t) +
+         bm25_.MemoryBytes();
 }
 
 UserIndex::Bitmap UserIndex::Allowed(const SearchQuery& query) const {

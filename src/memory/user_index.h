@@ -1,5 +1,4 @@
-// One user's facts, ready to be searched: metadata, vectors and words, as they were at one
-// generation of the store. Never changed once made, so any number of threads may search it.
+// One user's facts, ready to be searched: metadata, vectors and words. Not thread-safe.
 #ifndef INFERSCALE_MEMORY_USER_INDEX_H_
 #define INFERSCALE_MEMORY_USER_INDEX_H_
 
@@ -21,24 +20,20 @@ namespace inferscale {
 
 class UserIndex {
  public:
-  static Result<std::shared_ptr<const UserIndex>> Load(FactStore& store, const std::string& tenant,
-                                                       const std::string& user,
-                                                       const Hash128& embedder_id, int64_t now_ms);
+  // Brings the index up to date with the store. Facts that were added are read; after any other
+  // change, or once a fact has expired, all are. If it fails, the next call goes on.
+  Status Refresh(FactStore& store, const std::string& tenant, const std::string& user,
+                 const Hash128& embedder_id, int64_t now_ms);
 
-  // False once the user's facts have changed, or one of them has expired.
-  bool IsCurrent(int64_t generation, int64_t now_ms) const {
-    return generation == generation_ && now_ms < next_expiry_ms_;
-  }
   // As SearchIndex::Search. The scope's tenant and user are taken to be this index's.
   Result<std::vector<SearchHit>> Search(const SearchQuery& query) const;
-  size_t memory_bytes() const { return memory_bytes_; }
+  size_t MemoryBytes() const;
 
  private:
   // A bit for every fact, as TopK takes it. Empty: all.
   using Bitmap = std::vector<uint64_t>;
 
   void Add(Fact&& fact, std::span<const float> vector);
-  size_t CountBytes() const;
   Bitmap Allowed(const SearchQuery& query) const;
   // The cosines of the best `depth` of `allowed` that have a vector.
   std::vector<Scored> RankByVector(std::span<const float> vector, size_t depth,
@@ -46,9 +41,9 @@ class UserIndex {
   void FillCosines(std::span<const float> vector, std::span<const uint32_t> numbers,
                    std::vector<SearchHit>& hits) const;
 
-  int64_t generation_ = 0;
+  int64_t generation_ = -1;  // of the store, as far as it is in here; -1: nothing is
   int64_t next_expiry_ms_ = std::numeric_limits<int64_t>::max();
-  size_t memory_bytes_ = 0;
+  size_t text_bytes_ = 0;  // on the heap, of strings in facts_
 
   // Facts have numbers 0, 1, ... in here, in the order of their rows.
   std::vector<Fact> facts_;
