@@ -11,7 +11,9 @@ if(INFERSCALE_SANITIZE)
   add_compile_options(-fsanitize=${INFERSCALE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${INFERSCALE_SANITIZE})
 endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-fpch-preprocess)  # lets ccache see a precompiled header
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(inferscale_options INTERFACE -Wthread-safety)
 endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -26,8 +28,8 @@ function(inferscale_library name)
 endfunction()
 
 # inferscale_test(name SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program, one ctest
-# entry per test. Labels: `unit` (the default: quick, no model), `model` (loads one), `threads` (worth running
-# under ThreadSanitizer), `slow` (too slow for a sanitizer).
+# entry per test. Labels: `unit` (the default: quick, no model), `model` (loads one), `crash` (kills processes),
+# `threads` (for ThreadSanitizer too), `slow` (not for sanitizers).
 function(inferscale_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

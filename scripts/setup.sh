@@ -44,10 +44,12 @@ export INFERSCALE_MODEL="\${INFERSCALE_MODEL:-$chat_model}"
 export INFERSCALE_EMBED_MODEL="\${INFERSCALE_EMBED_MODEL:-$embed_model}"
 END
   if command -v ccache >/dev/null; then
-    # Relative paths, so that every clone shares what one of them compiled.
+    # Relative paths, so that every clone shares what one of them compiled; the last line lets ccache work with
+    # precompiled headers.
     cat <<END
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 export CCACHE_DIR='$cache/ccache' CCACHE_MAXSIZE=2G CCACHE_BASEDIR='$root' CCACHE_NOHASHDIR=1
+export CCACHE_SLOPPINESS=pch_defines,time_macros
 END
   fi
 }
