@@ -1,0 +1,131 @@
+#include "cli/ingest.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+
+namespace inferscale {
+namespace {
+
+constexpr size_t kBatch = 64;
+
+// A batch is refused as a whole for one bad fact; then each is tried alone.
+Status AddOneByOne(App& app, std::span<const Fact> batch, Ingested* out) {
+  for (size_t i = 0; i < batch.size(); ++i) {
+    auto result = app.Add(batch.subspan(i, 1));
+    if (result) {
+      ++(result->front().event == AddEvent::kAdded ? out->added : out->duplicates);
+    } else if (result.error().code == Code::kInvalid) {
+      out->refused.push_back(
+          {Code::kInvalid, fmt::format("fact {}: {}", out->seen + i + 1, result.error().message)});
+    } else {
+      return tl::unexpected<Error>(result.error());
+    }
+  }
+  return {};
+}
+
+Status AddBatch(App& app, std::span<const Fact> batch, Ingested* out) {
+  auto results = app.Add(batch);
+  if (!results && results.error().code == Code::kInvalid) {
+    INFERSCALE_TRY(AddOneByOne(app, batch, out));
+  } else if (!results) {
+    return tl::unexpected<Error>(std::move(results).error());
+  } else {
+    for (const AddResult& result : *results) {
+      ++(result.event == AddEvent::kAdded ? out->added : out->duplicates);
+    }
+  }
+  out->seen += batch.size();
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> ReadInput(const std::string& path) {
+  const bool from_stdin = path == "-";
+  std::error_code ignored;
+  if (!from_stdin && std::filesystem::is_directory(path, ignored)) {
+    return Fail(Code::kInvalid, "{} is a folder, not a file", path);
+  }
+  std::FILE* file = from_stdin ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) {
+    const int reason = errno;
+    return Fail(reason == ENOENT ? Code::kNotFound : Code::kTransient, "{}: {}", path,
+                std::strerror(reason));
+  }
+  std::string content;
+  char buffer[1 << 16];
+  while (const size_t got = std::fread(buffer, 1, sizeof buffer, file)) content.append(buffer, got);
+  const bool failed = std::ferror(file) != 0;
+  const int reason = errno;
+  if (!from_stdin) std::fclose(file);
+  if (Interrupted()) return Fail(Code::kCancelled, "interrupted while reading {}", path);
+  if (failed) return Fail(Code::kTransient, "{}: {}", path, std::strerror(reason));
+  return content;
+}
+
+Result<ParsedFacts> ParseFacts(std::string_view content, ImportFormat format,
+                               const Fact& defaults) {
+  ParsedFacts out;
+  ImportSink sink;
+  sink.fact = [&](Fact&& fact) -> Status {
+    out.facts.push_back(std::move(fact));
+    return {};
+  };
+  sink.bad = [&](const Error& error) { out.skipped.push_back(error); };
+  INFERSCALE_TRY(ParseImport(content, format, defaults, sink));
+  return out;
+}
+
+Result<Ingested> AddFacts(App& app, std::span<const Fact> facts) {
+  Ingested out;
+  const Stopwatch watch;
+  Progress progress("Adding");
+  while (out.seen < facts.size() && !Interrupted()) {
+    const size_t count = std::min(kBatch, facts.size() - out.seen);
+    INFERSCALE_TRY(AddBatch(app, facts.subspan(out.seen, count), &out));
+    const double per_second = static_cast<double>(out.seen) / watch.Ms() * 1000;
+    progress.Update(out.seen, facts.size(), fmt::format("{:.0f} facts/s", per_second));
+  }
+  out.interrupted = out.seen < facts.size();
+  out.ms = watch.Ms();
+  return out;
+}
+
+Result<EncodeProgress> EncodeAll(App& app, bool* interrupted) {
+  Progress progress("Encoding");
+  *interrupted = false;
+  if (const ModelInfo& model = app.engine().info(); !model.injection) {
+    Say(fmt::format("{} takes no KV, so facts are prefilled: {}", model.name,
+                    model.self_test.summary));
+    return EncodeProgress{};
+  }
+  return app.EncodePending([&](const EncodeProgress& now) {
+    const double per_second =
+        now.ms > 0 ? static_cast<double>(now.computed_tokens) / now.ms * 1000 : 0;
+    progress.Update(now.episodes_done, now.episodes_total,
+                    fmt::format("{:.0f} tokens/s", per_second));
+    *interrupted = Interrupted() && now.episodes_done < now.episodes_total;
+    return !Interrupted();
+  });
+}
+
+std::string DescribeEncoding(const EncodeProgress& done) {
+  std::string out = fmt::format("{} facts in {} episodes, {} tokens stored, {} computed, {}",
+                                FormatCount(done.facts_done), FormatCount(done.episodes_done),
+                                FormatCount(done.stored_tokens), FormatCount(done.computed_tokens),
+                                FormatMs(done.ms));
+  if (done.failed > 0) out += fmt::format("; {} failed and will be tried again", done.failed);
+  return out;
+}
+
+}  // namespace inferscale

@@ -1,0 +1,213 @@
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "base/utf8.h"
+
+namespace inferscale {
+namespace {
+
+// "--data-dir" -> "INFERSCALE_DATA_DIR".
+std::string EnvironmentName(std::string_view flag) {
+  std::string name = "INFERSCALE_";
+  for (const char c : flag.substr(2)) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+template <typename T>
+CLI::Option* Add(CLI::App& root, const std::string& names, T& value, const std::string& help) {
+  const std::string flag = names.substr(names.find("--"));
+  return root.add_option(names, value, help)->envname(EnvironmentName(flag));
+}
+
+std::string HomeFolder(const char* variable, std::string_view fallback) {
+  if (const char* folder = std::getenv(variable); folder != nullptr && *folder == '/')
+    return folder;
+  const char* home = std::getenv("HOME");
+  return fmt::format("{}/{}", home == nullptr ? "." : home, fallback);
+}
+
+// Options that make no sense in a file.
+bool InFile(const std::string& key) { return key != "config" && key != "help" && key != "version"; }
+
+Status ApplyItem(CLI::App& root, const std::string& path, const CLI::ConfigItem& item) {
+  CLI::Option* option = item.parents.empty() && InFile(item.name)
+                            ? root.get_option_no_throw("--" + item.name)
+                            : nullptr;
+  if (option == nullptr) {
+    return Fail(Code::kInvalid, "{}: unknown key '{}'; see inferscale --help for the names", path,
+                item.fullname());
+  }
+  if (option->count() > 0) return {};
+  if (item.inputs.size() != 1) {
+    return Fail(Code::kInvalid, "{}: '{}' takes one value; put text with spaces in quotes", path,
+                item.name);
+  }
+  try {
+    option->add_result(option->get_items_expected_max() == 0
+                           ? option->get_flag_value(item.name, item.inputs.front())
+                           : item.inputs.front());
+    option->run_callback();
+  } catch (const CLI::ParseError& error) {
+    return Fail(Code::kInvalid, "{}: '{}': {}", path, item.name, error.what());
+  }
+  return {};
+}
+
+Status ApplyFile(CLI::App& root, const std::string& path) {
+  std::vector<CLI::ConfigItem> items;
+  try {
+    items = CLI::ConfigTOML().from_file(path);
+  } catch (const CLI::Error& error) {
+    return Fail(Code::kInvalid, "configuration file {}: {}", path, error.what());
+  }
+  for (const CLI::ConfigItem& item : items) {
+    if (item.name == "++" || item.name == "--") continue;  // begin and end of a section
+    INFERSCALE_TRY(ApplyItem(root, path, item));
+  }
+  return {};
+}
+
+}  // namespace
+
+Scope Options::QueryScope() const {
+  Scope query = scope;
+  if (query.user == "*") query.user.clear();
+  return query;
+}
+
+std::string DefaultDataDir() { return HomeFolder("XDG_DATA_HOME", ".local/share") + "/inferscale"; }
+
+std::string DefaultConfigFile() {
+  return HomeFolder("XDG_CONFIG_HOME", ".config") + "/inferscale.toml";
+}
+
+void AddGlobalOptions(CLI::App& root, Options* options) {
+  AppOptions& app = options->app;
+  Scope& scope = options->scope;
+  app.data_dir = DefaultDataDir();
+  const CLI::Range count(uint32_t{0}, uint32_t{1} << 20);
+  const CLI::Range megabytes(uint64_t{0}, uint64_t{1} << 30);
+
+  const std::string places = "Places";
+  Add(root, "--data-dir", app.data_dir, "Folder of facts and KV")->group(places)->type_name("DIR");
+  Add(root, "--model", app.model, "Language model, a GGUF file")->group(places)->type_name("FILE");
+  Add(root, "--embed-model", app.embed_model, "Embedding model, a GGUF file")
+      ->group(places)
+      ->type_name("FILE");
+  Add(root, "--embed-url", app.embed_url, "Or: base URL of an OpenAI-compatible embedding server")
+      ->group(places)
+      ->type_name("URL");
+  Add(root, "--embed-name", app.embed_name, "Name of that server's model")
+      ->group(places)
+      ->type_name("NAME");
+  Add(root, "--embed-key", app.embed_key, "Its API key (the environment is the safer place)")
+      ->group(places)
+      ->type_name("KEY");
+  root.add_option("--config", options->config,
+                  "TOML file with any of these options, named as here without the dashes "
+                  "(default: ~/.config/inferscale.toml if it exists)")
+      ->envname("INFERSCALE_CONFIG")
+      ->group(places)
+      ->type_name("FILE");
+
+  const std::string whose = "Whose facts";
+  Add(root, "--tenant", scope.tenant, "Tenant; nothing is shared between tenants")
+      ->group(whose)
+      ->type_name("NAME");
+  Add(root, "--user", scope.user, "User; '*' reads every user's")->group(whose)->type_name("NAME");
+  Add(root, "--agent", scope.agent, "Agent")->group(whose)->type_name("NAME");
+  Add(root, "--run", scope.run, "Run, e.g. one conversation")->group(whose)->type_name("NAME");
+
+  const std::string prompt = "Prompt";
+  Add(root, "--facts", app.compose.facts, "At most this many facts in a prompt")
+      ->group(prompt)
+      ->check(count)
+      ->type_name("N");
+  Add(root, "--fact-tokens", app.compose.fact_tokens, "At most this many tokens of facts; 0: any")
+      ->group(prompt)
+      ->check(count)
+      ->type_name("N");
+  Add(root, "--plain", app.compose.plain_last,
+      "The last N facts before the question are prefilled instead of injected")
+      ->group(prompt)
+      ->check(count)
+      ->type_name("N");
+  Add(root, "--window", options->window,
+      "What facts are encoded behind: anchor(N), window(N), session, neighbours(N) or isolated")
+      ->group(prompt)
+      ->type_name("KIND");
+  Add(root, "--episode", app.episode_facts, "Consecutive facts that are encoded together")
+      ->group(prompt)
+      ->check(CLI::Range(uint32_t{1}, uint32_t{1024}))
+      ->type_name("N");
+
+  const std::string resources = "Resources";
+  Add(root, "--threads", app.threads, "Threads of the models; 0: one per core")
+      ->group(resources)
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N");
+  Add(root, "--slots", app.slots, "Answers at a time")
+      ->group(resources)
+      ->check(CLI::Range(uint32_t{1}, uint32_t{256}))
+      ->type_name("N");
+  Add(root, "--context", app.context_tokens, "Tokens per answer; 0: the model's, at most 8192")
+      ->group(resources)
+      ->check(count)
+      ->type_name("N");
+  Add(root, "--arena-mb", options->arena_mb, "Memory for KV, in MiB")
+      ->group(resources)
+      ->check(megabytes)
+      ->type_name("N");
+  Add(root, "--disk-mb", options->disk_mb, "KV on disk, in MiB; 0: no limit")
+      ->group(resources)
+      ->check(megabytes)
+      ->type_name("N");
+
+  const std::string output = "Output";
+  const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
+                                                       {"json", OutputFormat::kJson}};
+  Add(root, "-o,--output", options->output, "table or json")
+      ->group(output)
+      ->transform(CLI::CheckedTransformer(formats))
+      ->type_name("FORMAT")
+      ->default_str("table");
+  root.add_flag("-v,--verbose", options->verbose, "Log to stderr; -vv logs more")->group(output);
+}
+
+Status FinishOptions(CLI::App& root, Options* options) {
+  for (const CLI::Option* option : root.parse_order()) {
+    const std::string name = option->get_single_name();
+    if (name == "user" || name == "agent" || name == "run") options->scope_typed = true;
+    if (name == "data-dir") options->data_dir_typed = true;
+  }
+  if (!options->config.empty()) {
+    INFERSCALE_TRY(ApplyFile(root, options->config));
+  } else if (std::filesystem::exists(DefaultConfigFile())) {
+    INFERSCALE_TRY(ApplyFile(root, DefaultConfigFile()));
+  }
+  for (const auto& [name, value] :
+       {std::pair("--tenant", &options->scope.tenant), std::pair("--user", &options->scope.user),
+        std::pair("--agent", &options->scope.agent), std::pair("--run", &options->scope.run)}) {
+    if (FindInvalidUtf8(*value) != std::string::npos) {
+      return Fail(Code::kInvalid, "{} is not valid UTF-8", name);
+    }
+  }
+  if (options->scope.tenant.empty()) return Fail(Code::kInvalid, "--tenant must not be empty");
+  if (options->scope.user.empty()) {
+    return Fail(Code::kInvalid, "--user must not be empty; '*' reads every user's facts");
+  }
+  if (options->app.data_dir.empty()) return Fail(Code::kInvalid, "--data-dir must not be empty");
+  INFERSCALE_ASSIGN(options->app.window, ParseWindow(options->window));
+  options->app.arena_bytes = options->arena_mb << 20;
+  options->app.disk_bytes = options->disk_mb << 20;
+  return {};
+}
+
+}  // namespace inferscale

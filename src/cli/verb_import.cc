@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include <boost/json/array.hpp>
+
+#include "cli/ingest.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+
+namespace inferscale {
+namespace {
+
+struct Args {
+  std::string file;
+  std::string format = "auto";
+  bool no_encode = false;
+};
+
+constexpr size_t kErrorsShown = 10;
+
+struct Report {
+  uint64_t facts = 0;
+  std::vector<Error> skipped;
+  Ingested adding;
+  std::optional<EncodeProgress> encoding;
+};
+
+void PrintReport(const Report& report, bool json) {
+  if (json) {
+    boost::json::array errors;
+    for (const Error& error : report.skipped) errors.emplace_back(error.message);
+    boost::json::object out = {{"facts", report.facts},
+                               {"added", report.adding.added},
+                               {"duplicates", report.adding.duplicates},
+                               {"skipped", report.skipped.size()},
+                               {"errors", std::move(errors)},
+                               {"add_ms", Rounded(report.adding.ms)},
+                               {"encoded", nullptr}};
+    if (report.encoding) {
+      out["encoded"] = {{"facts", report.encoding->facts_done},
+                        {"episodes", report.encoding->episodes_done},
+                        {"stored_tokens", report.encoding->stored_tokens},
+                        {"computed_tokens", report.encoding->computed_tokens},
+                        {"failed", report.encoding->failed},
+                        {"ms", Rounded(report.encoding->ms)}};
+    }
+    PrintJson(out);
+    return;
+  }
+  Print(fmt::format("Added    {} facts, {} were there already, {} skipped ({})\n",
+                    FormatCount(report.adding.added), FormatCount(report.adding.duplicates),
+                    FormatCount(report.skipped.size()), FormatMs(report.adding.ms)));
+  if (report.encoding) Print(fmt::format("Encoded  {}\n", DescribeEncoding(*report.encoding)));
+}
+
+void SaySkipped(const std::vector<Error>& skipped) {
+  for (size_t i = 0; i < std::min(skipped.size(), kErrorsShown); ++i) {
+    Say(fmt::format("skipped {}", skipped[i].message));
+  }
+  if (skipped.size() > kErrorsShown) {
+    Say(fmt::format("skipped {} more", skipped.size() - kErrorsShown));
+  }
+}
+
+Result<int> Run(const Args& args, const Options& options) {
+  INFERSCALE_ASSIGN(const ImportFormat format, ParseImportFormat(args.format));
+  INFERSCALE_ASSIGN(const std::string content, ReadInput(args.file));
+  Fact defaults;
+  defaults.scope = options.scope;
+  auto parsed = ParseFacts(content, format, defaults);
+  if (!parsed) return Wrap(std::move(parsed).error(), args.file);
+
+  const bool encode = !args.no_encode && !options.app.model.empty();
+  INFERSCALE_ASSIGN(const auto app,
+                    OpenApplication(options.app, encode ? Need::kAnswer : Need::kSearch));
+  Report report;
+  report.facts = parsed->facts.size();
+  report.skipped = std::move(parsed->skipped);
+  INFERSCALE_ASSIGN(report.adding, AddFacts(*app, parsed->facts));
+  report.skipped.insert(report.skipped.end(), report.adding.refused.begin(),
+                        report.adding.refused.end());
+  SaySkipped(report.skipped);
+  bool interrupted = report.adding.interrupted;
+  if (encode && !Interrupted()) {
+    INFERSCALE_ASSIGN(report.encoding, EncodeAll(*app, &interrupted));
+  }
+  PrintReport(report, options.json());
+  if (interrupted || Interrupted()) {
+    return Fail(Code::kCancelled,
+                "interrupted; {} of {} facts are stored. Run the same command "
+                "again to go on: nothing is added twice",
+                report.adding.seen, report.facts);
+  }
+  if (report.facts == 0) return Fail(Code::kInvalid, "{}: no facts in it", args.file);
+  if (!args.no_encode && !encode) {
+    Say("not encoded, as no --model was given; run inferscale encode later");
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Verb ImportVerb(CLI::App& root) {
+  auto args = std::make_shared<Args>();
+  CLI::App* command =
+      AddCommand(root, "import", "Remember conversations from a file; can be stopped and run again",
+                 {"inferscale import chat.jsonl --user ana",
+                  "inferscale import locomo10.json --format locomo   # a user for each sample",
+                  "inferscale import - --format text --no-encode < notes.txt"});
+  command->add_option("FILE", args->file, "Chat JSONL, LoCoMo JSON or text; - is standard input")
+      ->required();
+  command->add_option("--format", args->format, "auto, jsonl, locomo or text")
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  command->add_flag("--no-encode", args->no_encode, "Leave the encoding to inferscale encode");
+  return {command, [args](const Options& options) { return Run(*args, options); }};
+}
+
+}  // namespace inferscale
