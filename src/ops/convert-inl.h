@@ -141,6 +141,11 @@ HWY_INLINE hn::Vec<D> LoadFloatN(D d, const std::byte* from, size_t count) {
   return LoadFloat<kType>(d, padded);
 }
 
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFloatN(D d, const float* from, size_t count) {
+  return LoadFloatN<Dtype::kF32>(d, reinterpret_cast<const std::byte*>(from), count);
+}
+
 // The first `count` lanes, fewer than Lanes(d); nothing after them is touched.
 template <Dtype kType, class D>
 HWY_INLINE void StoreFloatN(D d, hn::Vec<D> value, std::byte* to, size_t count) {

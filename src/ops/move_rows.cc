@@ -53,8 +53,8 @@ HWY_INLINE void RotateNeox(const std::byte* from, std::byte* to, size_t pairs, c
     StoreFloat<kTo>(d, hn::MulAdd(a, s, hn::Mul(b, c)), to_b + i * DtypeSize(kTo));
   }
   if (i < pairs) {
-    const auto c = hn::LoadU(d, own + i);
-    const auto s = hn::LoadU(d, partner + i);
+    const auto c = LoadFloatN(d, own + i, pairs - i);
+    const auto s = LoadFloatN(d, partner + i, pairs - i);
     const auto a = LoadFloatN<kFrom>(d, from + i * DtypeSize(kFrom), pairs - i);
     const auto b = LoadFloatN<kFrom>(d, from_b + i * DtypeSize(kFrom), pairs - i);
     StoreFloatN<kTo>(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), to + i * DtypeSize(kTo), pairs - i);
@@ -76,8 +76,9 @@ HWY_INLINE void RotateInterleaved(const std::byte* from, std::byte* to, size_t d
   }
   if (i < dims) {
     const auto x = LoadFloatN<kFrom>(d, from + i * DtypeSize(kFrom), dims - i);
-    const auto swapped = hn::Mul(hn::Reverse2(d, x), hn::LoadU(d, partner + i));
-    StoreFloatN<kTo>(d, hn::MulAdd(x, hn::LoadU(d, own + i), swapped), to + i * DtypeSize(kTo),
+    const auto c = LoadFloatN(d, own + i, dims - i);
+    const auto s = LoadFloatN(d, partner + i, dims - i);
+    StoreFloatN<kTo>(d, hn::MulAdd(x, c, hn::Mul(hn::Reverse2(d, x), s)), to + i * DtypeSize(kTo),
                      dims - i);
   }
 }
@@ -175,9 +176,8 @@ void MoveRows(const MoveJob& job) { HWY_DYNAMIC_DISPATCH(MoveRowsImpl)(job); }
 void Rotations::Fill(const RopeTable& table, int32_t position, uint32_t tokens, bool inverse) {
   const size_t pairs = table.pairs();
   const bool interleaved = table.spec().kind == RopeKind::kInterleaved;
-  constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
-  width_ = ((interleaved ? 2 * pairs : pairs) + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
-  values_.assign(size_t{tokens} * 2 * width_, 0.0F);
+  width_ = interleaved ? 2 * pairs : pairs;
+  values_.resize(size_t{tokens} * 2 * width_);
   scratch_.resize(2 * pairs);
   const std::span cos(scratch_.data(), pairs);
   const std::span sin(scratch_.data() + pairs, pairs);

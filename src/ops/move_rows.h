@@ -34,7 +34,7 @@ class Rotations {
   size_t width() const { return width_; }
 
  private:
-  size_t width_ = 0;  // rounded up to whole vectors
+  size_t width_ = 0;
   std::vector<float> values_;
   std::vector<float> scratch_;
 };

@@ -30,7 +30,8 @@ class Random {
   template <typename T>
   T Between(T low, T high) {
     if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(std::uniform_int_distribution<int64_t>(low, high)(engine_));
+      return static_cast<T>(std::uniform_int_distribution<int64_t>(
+          static_cast<int64_t>(low), static_cast<int64_t>(high))(engine_));
     } else {
       return std::uniform_real_distribution<T>(low, high)(engine_);
     }

@@ -142,7 +142,7 @@ void TransferCase::MakeSlots(Random& random) {
     const int64_t skip = random.Between<int64_t>(0, std::min<int64_t>(spare, 5));
     spare -= skip;
     next += static_cast<size_t>(skip);
-    spans[s].first_slot = free[next];
+    if (spans[s].tokens > 0) spans[s].first_slot = free[next];
     slots_[s].assign(free.begin() + static_cast<ptrdiff_t>(next),
                      free.begin() + static_cast<ptrdiff_t>(next + spans[s].tokens));
     next += spans[s].tokens;

@@ -170,7 +170,7 @@ TEST_F(Damage, AnUnreadableSegmentIsNotAMissingOne) {
 }
 
 TEST_F(Damage, ADamagedCatalogIsAnEmptyOne) {
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 24; ++round) {
     Fill();
     const std::string path = options_.dir + "/catalog.db";
     const uint64_t size = fs::file_size(path);
@@ -190,8 +190,9 @@ TEST_F(Damage, ADamagedCatalogIsAnEmptyOne) {
     }
     auto opened = KvStore::Open(SystemEnv(), clock_, options_);
     if (!opened) {
-      // A bit of the version number may have changed.
-      EXPECT_EQ(opened.error().code, Code::kUnsupported) << opened.error().message;
+      // A bit of the version, or of the mark that makes SQLite write nothing, may have changed.
+      const Code code = opened.error().code;
+      EXPECT_TRUE(code == Code::kUnsupported || code == Code::kTransient) << opened.error().message;
       continue;
     }
     KvStore& store = **opened;

@@ -29,7 +29,7 @@ void ScoreFour(const std::byte* const (&row)[4], const float* query, size_t dims
   if (i < dims) {
     const size_t rest = dims - i;
     const size_t at = i * DtypeSize(kType);
-    const auto q = LoadFloatN<Dtype::kF32>(d, reinterpret_cast<const std::byte*>(query + i), rest);
+    const auto q = LoadFloatN(d, query + i, rest);
     sum0 = hn::MulAdd(q, LoadFloatN<kType>(d, row[0] + at, rest), sum0);
     sum1 = hn::MulAdd(q, LoadFloatN<kType>(d, row[1] + at, rest), sum1);
     sum2 = hn::MulAdd(q, LoadFloatN<kType>(d, row[2] + at, rest), sum2);
