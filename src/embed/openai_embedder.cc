@@ -1,16 +1,13 @@
 #include "embed/openai_embedder.h"
 
 #include <algorithm>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/json.hpp>
 #include <cmath>
-#include <exception>
-#include <optional>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -71,20 +68,54 @@ Result<Url> ParseUrl(const std::string& text) {
 
 using Request = http::request<http::string_body>;
 
-asio::awaitable<http::response<http::string_body>> Exchange(const Url& url, const Request& request,
-                                                            size_t max_response_bytes) {
-  auto executor = co_await asio::this_coro::executor;
-  asio::ip::tcp::resolver resolver(executor);
-  const auto endpoints = co_await resolver.async_resolve(url.host, url.port, asio::use_awaitable);
-  beast::tcp_stream stream(executor);
-  co_await stream.async_connect(endpoints, asio::use_awaitable);
-  co_await http::async_write(stream, request, asio::use_awaitable);
-  beast::flat_buffer buffer;
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(max_response_bytes);
-  co_await http::async_read(stream, buffer, parser, asio::use_awaitable);
-  co_return parser.release();
-}
+using Response = http::response<http::string_body>;
+
+// One request and its response over a connection of its own. Callbacks, since clang 14 can't
+// compile coroutines with its undefined-behaviour sanitizer.
+class Exchange {
+ public:
+  Exchange(asio::io_context& context, const Url& url, const Request& request,
+           size_t max_response_bytes)
+      : resolver_(context), stream_(context), request_(request) {
+    parser_.body_limit(max_response_bytes);
+    resolver_.async_resolve(url.host, url.port, [this](beast::error_code error, auto endpoints) {
+      if (!Failed(error)) Connect(endpoints);
+    });
+  }
+
+  bool done() const { return done_; }
+  beast::error_code error() const { return error_; }
+  Response TakeResponse() { return parser_.release(); }
+
+ private:
+  void Connect(const asio::ip::tcp::resolver::results_type& endpoints) {
+    stream_.async_connect(endpoints, [this](beast::error_code error, const auto&) {
+      if (!Failed(error)) Write();
+    });
+  }
+  void Write() {
+    http::async_write(stream_, request_, [this](beast::error_code error, size_t) {
+      if (!Failed(error)) Read();
+    });
+  }
+  void Read() {
+    http::async_read(stream_, buffer_, parser_, [this](beast::error_code error, size_t) {
+      if (!Failed(error)) done_ = true;
+    });
+  }
+  bool Failed(beast::error_code error) {
+    error_ = error;
+    return error.failed();
+  }
+
+  asio::ip::tcp::resolver resolver_;
+  beast::tcp_stream stream_;
+  const Request& request_;
+  beast::flat_buffer buffer_;
+  http::response_parser<http::string_body> parser_;
+  beast::error_code error_;
+  bool done_ = false;
+};
 
 Result<std::vector<float>> ParseVector(const json::value& item) {
   const json::array* values = item.if_array();
@@ -169,31 +200,20 @@ class OpenAiEmbedder final : public Embedder {
 
   Result<std::vector<std::vector<float>>> Ask(std::span<const std::string> texts) const {
     const Request request = MakeRequest(texts);
-    // Set by the coroutine; declared before the context, which destroys the coroutine.
-    std::optional<http::response<http::string_body>> response;
-    std::exception_ptr failure;
     asio::io_context context(1);
-    asio::co_spawn(context, Exchange(url_, request, options_.max_response_bytes),
-                   [&](std::exception_ptr error, http::response<http::string_body> answer) {
-                     failure = error;
-                     if (!error) response = std::move(answer);
-                   });
+    Exchange exchange(context, url_, request, options_.max_response_bytes);
     context.run_for(options_.timeout);
-
-    if (failure) {
-      try {
-        std::rethrow_exception(failure);
-      } catch (const boost::system::system_error& error) {
-        const bool too_long = error.code() == http::error::body_limit;
-        return Fail(too_long ? Code::kCorrupt : Code::kTransient, "embeddings endpoint {}: {}",
-                    options_.base_url, error.code().message());
-      }
+    if (const beast::error_code error = exchange.error()) {
+      const bool too_long = error == http::error::body_limit;
+      return Fail(too_long ? Code::kCorrupt : Code::kTransient, "embeddings endpoint {}: {}",
+                  options_.base_url, error.message());
     }
-    if (!response) {
+    if (!exchange.done()) {
       return Fail(Code::kTransient, "embeddings endpoint {}: no answer within {} ms",
                   options_.base_url, options_.timeout.count());
     }
-    const unsigned status = response->result_int();
+    const Response response = exchange.TakeResponse();
+    const unsigned status = response.result_int();
     if (status != 200) {
       const bool may_pass = status >= 500 || status == 429;
       // Its body may quote the texts, so it stays out of the message.
@@ -201,7 +221,7 @@ class OpenAiEmbedder final : public Embedder {
                   "embeddings endpoint {}: status {} for model {}", options_.base_url, status,
                   options_.model);
     }
-    auto vectors = ParseEmbeddings(response->body(), texts.size());
+    auto vectors = ParseEmbeddings(response.body(), texts.size());
     if (!vectors) {
       return Wrap(vectors.error(), fmt::format("embeddings endpoint {}", options_.base_url));
     }
