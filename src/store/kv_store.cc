@@ -17,6 +17,9 @@
 namespace inferscale {
 namespace {
 
+// The bytes that the catalog names are not there, as opposed to: can't be read now.
+bool Damaged(Code code) { return code == Code::kCorrupt || code == Code::kNotFound; }
+
 class KvStoreImpl final : public KvStore {
  public:
   KvStoreImpl(Env& env, const Clock& clock, KvStoreOptions options,
@@ -46,6 +49,8 @@ class KvStoreImpl final : public KvStore {
       REQUIRES(write_mutex_);
   Result<RecordPlace> AppendOne(const KvPut& record) REQUIRES(write_mutex_);
   void Cache(const KvPut& record, uint64_t epoch);
+  Result<std::shared_ptr<const PinnedKv>> Fetch(const CatalogRow& row, uint64_t epoch);
+  Result<std::shared_ptr<const PinnedKv>> Refuse(const CatalogRow& row);
   Status ForgetErased();
 
   Env& env_;
@@ -218,7 +223,10 @@ void KvStoreImpl::Cache(const KvPut& record, uint64_t epoch) {
 Result<std::shared_ptr<const PinnedKv>> KvStoreImpl::Get(const Hash128& key,
                                                          const Fingerprint& fingerprint,
                                                          const KvShape& shape) {
-  while (true) {
+  // Each turn but the last means that another thread or process moved or erased something just
+  // then.
+  constexpr int kTurns = 1000;
+  for (int turn = 0; turn < kTurns; ++turn) {
     const uint64_t epoch = arena_->epoch();
     INFERSCALE_ASSIGN(const auto row, catalog_->Find(key));
     if (!row) {
@@ -226,34 +234,41 @@ Result<std::shared_ptr<const PinnedKv>> KvStoreImpl::Get(const Hash128& key,
       arena_->Forget({&key, 1});  // another process may have erased it
       return Fail(Code::kNotFound, "no record {}", key.Hex());
     }
-    if (row->fingerprint != fingerprint || row->payload_bytes != row->tokens * shape.TokenBytes()) {
-      return Fail(Code::kConflict, "record {} is of another model than asked for", key.Hex());
+    // The row alone decides only if the record agrees with it.
+    const bool other =
+        row->fingerprint != fingerprint || row->payload_bytes != row->tokens * shape.TokenBytes();
+    auto pin = other ? Refuse(*row) : Fetch(*row, epoch);
+    if (!pin && Damaged(pin.error().code)) {
+      // Unless it was moved or erased meanwhile, the catalog names bytes that are not there.
+      const CatalogRow rows[] = {*row};
+      INFERSCALE_ASSIGN(const uint64_t dropped, catalog_->Drop(rows));
+      if (dropped == 0) continue;
+      ++corrupt_records_;
+      return Fail(Code::kCorrupt, "{}", pin.error().message);
     }
-    INFERSCALE_ASSIGN(auto acquired, arena_->Acquire(key, row->tenant, row->payload_bytes, epoch));
-    std::shared_ptr<const PinnedKv> pin = std::move(acquired.pin);
-    if (acquired.slot != nullptr) {
-      ++disk_reads_;
-      auto info = ReadRecord(env_, options_.dir, *row, acquired.slot->bytes());
-      if (info) {
-        pin = acquired.slot->Publish(std::move(*info));
-      } else if (info.error().code == Code::kCorrupt || info.error().code == Code::kNotFound) {
-        // Unless it was moved or erased meanwhile, the catalog names bytes that are not there.
-        const CatalogRow rows[] = {*row};
-        INFERSCALE_ASSIGN(const uint64_t dropped, catalog_->Drop(rows));
-        if (dropped == 0) continue;
-        ++corrupt_records_;
-        return Fail(Code::kCorrupt, "{}", info.error().message);
-      } else {
-        return tl::unexpected(std::move(info).error());
-      }
-    }
-    if (pin == nullptr) continue;  // erased, or another thread could not read it: look again
-    if (pin->view().shape != shape) {
-      return Fail(Code::kConflict, "record {} is {}, not {}", key.Hex(),
-                  pin->view().shape.ToString(), shape.ToString());
+    if (!pin) return pin;
+    if (*pin == nullptr) continue;
+    if (const KvShape found = (*pin)->view().shape; found != shape) {
+      return Fail(Code::kConflict, "record {} is {}, not {}", key.Hex(), found.ToString(),
+                  shape.ToString());
     }
     return pin;
   }
+  return Fail(Code::kTransient, "record {} can't be read while it keeps moving", key.Hex());
+}
+
+// The record from the arena or the disk; nothing if the catalog has to be asked again.
+Result<std::shared_ptr<const PinnedKv>> KvStoreImpl::Fetch(const CatalogRow& row, uint64_t epoch) {
+  INFERSCALE_ASSIGN(auto acquired, arena_->Acquire(row.key, row.tenant, row.payload_bytes, epoch));
+  if (acquired.slot == nullptr) return std::move(acquired.pin);
+  ++disk_reads_;
+  INFERSCALE_ASSIGN(auto info, ReadRecord(env_, options_.dir, row, acquired.slot->bytes()));
+  return acquired.slot->Publish(std::move(info));
+}
+
+Result<std::shared_ptr<const PinnedKv>> KvStoreImpl::Refuse(const CatalogRow& row) {
+  INFERSCALE_TRY(ReadRecordInfo(env_, options_.dir, row));
+  return Fail(Code::kConflict, "record {} is of another model than asked for", row.key.Hex());
 }
 
 bool KvStoreImpl::Contains(const Hash128& key) {
@@ -334,7 +349,12 @@ Result<std::unique_ptr<KvStore>> KvStore::Open(Env& env, const Clock& clock,
   if (options.dir.empty()) return Fail(Code::kInvalid, "a KV store needs a directory");
   INFERSCALE_TRY(env.CreateDirs(options.dir));
   INFERSCALE_ASSIGN(const auto opening, LockForOpening(env, options.dir));
-  INFERSCALE_ASSIGN(auto catalog, Catalog::Open(options.dir + "/catalog.db"));
+  const std::string catalog_path = options.dir + "/catalog.db";
+  // Made here, because SQLite would let every user read it; its log gets the same permissions.
+  if (const auto made = env.Create(catalog_path); !made && made.error().code != Code::kConflict) {
+    return tl::unexpected(made.error());
+  }
+  INFERSCALE_ASSIGN(auto catalog, Catalog::Open(catalog_path));
   INFERSCALE_TRY(env.SyncDir(options.dir));
   const std::string parent = std::filesystem::absolute(options.dir).parent_path();
   INFERSCALE_TRY(env.SyncDir(parent));

@@ -17,14 +17,20 @@ Result<uint64_t> PayloadOffset(const CatalogRow& row) {
               length, row.payload_bytes);
 }
 
-Result<KvRecordInfo> VerifyRecord(const CatalogRow& row, ByteSpan header, ByteSpan payload) {
+Result<RecordHeader> VerifyHeader(const CatalogRow& row, ByteSpan header) {
   INFERSCALE_ASSIGN(RecordHeader found, ParseRecordHeader(header));
   if (found.prefix.header_crc != row.place.checksum || found.info.key != row.key ||
       found.info.fingerprint != row.fingerprint || found.info.tenant != row.tenant ||
-      found.info.tokens.size() != row.tokens || found.prefix.record_bytes != row.place.length) {
+      found.info.tokens.size() != row.tokens || found.payload_bytes != row.payload_bytes ||
+      found.prefix.record_bytes != row.place.length) {
     return Fail(Code::kCorrupt, "record {} in {} at {} is not the one in the catalog",
                 row.key.Hex(), row.place.segment, row.place.offset);
   }
+  return found;
+}
+
+Result<KvRecordInfo> VerifyRecord(const CatalogRow& row, ByteSpan header, ByteSpan payload) {
+  INFERSCALE_ASSIGN(RecordHeader found, VerifyHeader(row, header));
   INFERSCALE_TRY(CheckPayload(found, payload));
   return std::move(found.info);
 }
@@ -37,6 +43,15 @@ Result<KvRecordInfo> ReadRecord(Env& env, const std::string& dir, const CatalogR
   INFERSCALE_TRY(file->ReadAt(row.place.offset, header));
   INFERSCALE_TRY(file->ReadAt(row.place.offset + header_bytes, payload));
   return VerifyRecord(row, header, payload);
+}
+
+Result<KvRecordInfo> ReadRecordInfo(Env& env, const std::string& dir, const CatalogRow& row) {
+  INFERSCALE_ASSIGN(const uint64_t header_bytes, PayloadOffset(row));
+  INFERSCALE_ASSIGN(const auto file, env.OpenRead(dir + "/" + row.place.segment));
+  std::vector<std::byte> header(header_bytes);
+  INFERSCALE_TRY(file->ReadAt(row.place.offset, header));
+  INFERSCALE_ASSIGN(RecordHeader found, VerifyHeader(row, header));
+  return std::move(found.info);
 }
 
 }  // namespace inferscale

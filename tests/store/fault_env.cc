@@ -218,8 +218,10 @@ Result<std::unique_ptr<ReadableFile>> FaultEnv::OpenRead(const std::string& path
 Result<std::unique_ptr<AppendFile>> FaultEnv::Create(const std::string& path) {
   INFERSCALE_TRY(Call("create"));
   INFERSCALE_ASSIGN(auto file, SystemEnv().Create(path));
-  files_[path] = 0;
-  unsynced_entries_.insert(path);
+  if (path.ends_with(".seg")) {  // databases are followed on SQLite's side
+    files_[path] = 0;
+    unsynced_entries_.insert(path);
+  }
   return std::make_unique<FaultAppendFile>(*this, std::move(file), path);
 }
 
