@@ -11,6 +11,9 @@ if(INFERSCALE_SANITIZE)
   add_compile_options(-fsanitize=${INFERSCALE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${INFERSCALE_SANITIZE})
 endif()
+if(INFERSCALE_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wno-tsan)  # Boost.Asio uses fences, which ThreadSanitizer does not follow
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fpch-preprocess)  # lets ccache see a precompiled header
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
