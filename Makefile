@@ -7,7 +7,7 @@ setup:
 	@scripts/setup.sh
 
 build:
-	@$(SETUP) && cmake --preset release >/dev/null && cmake --build --preset release
+	@$(SETUP) && cmake --preset release >/dev/null && cmake --build --preset release --target inferscale
 
 demo: build
 	@eval "$$(scripts/setup.sh env)" && scripts/demo.sh
