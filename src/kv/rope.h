@@ -57,7 +57,8 @@ std::vector<float> Llama3FrequencyFactors(uint32_t rotary_dims, float freq_base,
 class RopeTable {
  public:
   // `spec` must be valid. Angles are computed as ggml does it, in float and by repeated
-  // multiplication, so that the values are the engine's own to the last bit.
+  // multiplication, so that the values are the engine's own to the last bit; under YaRN some are a
+  // unit of the angle off where the engine was compiled to fuse its multiply-add.
   explicit RopeTable(RopeSpec spec);
 
   const RopeSpec& spec() const { return spec_; }
