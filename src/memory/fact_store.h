@@ -111,7 +111,7 @@ class FactStore {
   // One durable transaction. Facts are checked first: text valid UTF-8, not empty, within
   // max_text_bytes, metadata a JSON object; kInvalid names the index of the bad one and nothing is
   // added. A fact that says the same as one in its scope (NormalizeForDuplicates) is folded into
-  // it. `vectors[i]` belongs to `facts[i]`, made by the embedder `embedder_id`.
+  // it. `vectors[i]` belongs to `facts[i]`, made by embedder `embedder_id`; empty: none yet.
   virtual Result<std::vector<AddResult>> Add(std::span<const Fact> facts,
                                              std::span<const std::vector<float>> vectors,
                                              const Hash128& embedder_id) = 0;
@@ -142,7 +142,7 @@ class FactStore {
   // two numbers with equal upper halves (>> 32), facts were added and nothing else.
   virtual Result<int64_t> Generation(const std::string& tenant, const std::string& user) = 0;
   // Every fact of a (tenant, user) above a row with its vector, by row. A fact whose vector is of
-  // another embedder is passed with an empty vector.
+  // another embedder is passed with an empty vector. `visit` must not call the store.
   using FactVisitor = std::function<void(Fact&&, std::span<const float>)>;
   virtual Status ForEachAfter(const std::string& tenant, const std::string& user, int64_t row,
                               const Hash128& embedder_id, const FactVisitor& visit) = 0;
@@ -156,7 +156,7 @@ class FactStore {
                             std::span<const std::vector<float>> vectors,
                             const Hash128& embedder_id) = 0;
 
-  // ---- episodes and their KV ----------------------------------------------------------------
+  // ---- episodes and their KV; expired facts are part of them until DeleteExpired -------------
   virtual Result<std::vector<Episode>> GetEpisodes(std::span<const int64_t> ids) = 0;
   // Facts of the conversation (equal scope) right before an episode, newest `count`, oldest first.
   virtual Result<std::vector<Fact>> FactsBefore(int64_t episode, size_t count) = 0;

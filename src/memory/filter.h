@@ -6,7 +6,7 @@
 // Keys: user_id, agent_id, run_id, id, speaker, text, created_at, updated_at, expires_at, when, and
 // any other name for a field of the metadata (nested: "a.b"). Operators: a bare value or eq, ne,
 // gt, gte, lt, lte, in, nin, contains, icontains; "*" matches every value that is present. Several
-// keys of one object are joined by AND.
+// keys of one object are joined by AND. An absent field passes ne and nin; NOT: none of its list.
 #ifndef INFERSCALE_MEMORY_FILTER_H_
 #define INFERSCALE_MEMORY_FILTER_H_
 
