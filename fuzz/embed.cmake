@@ -1,0 +1,1 @@
+inferscale_fuzz(fuzz_embeddings SOURCES fuzz_embeddings.cc LIBS inferscale_embed)
