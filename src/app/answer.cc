@@ -28,6 +28,8 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
   Recall recall;
   if (request.mode == MemoryMode::kNone || options.facts == 0) return recall;
   Stopwatch watch;
+  // Else an episode would bring its expired facts along.
+  INFERSCALE_TRY(facts_->DeleteExpired());
   INFERSCALE_ASSIGN(const std::vector<float> vector, embedder_->EmbedOne(request.question));
   times.embed_ms = watch.LapMs();
   const size_t held_facts = held == nullptr ? 0 : held->rows.size();
