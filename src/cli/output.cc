@@ -180,7 +180,7 @@ std::string FormatBytes(uint64_t bytes) {
 
 std::string FormatCount(uint64_t count) {
   std::string out = fmt::format("{}", count);
-  for (size_t at = out.size(); at > 3;) out.insert(at -= 3, ",");
+  for (size_t at = out.size(); at > 3;) out.insert(at -= 3, 1, ',');
   return out;
 }
 
