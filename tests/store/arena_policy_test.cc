@@ -148,7 +148,7 @@ TEST(ArenaPolicy, DoesWhatThePlainModelDoes) {
 
 TEST(ArenaPolicy, TheLeastRecentlyUsedGoesFirst) {
   ArenaPolicy policy(30, 0);
-  for (const uint64_t id : {1, 2, 3}) {
+  for (const uint64_t id : {1U, 2U, 3U}) {
     ASSERT_EQ(policy.Admit("t", 10).room, Room::kFits);
     policy.Add(id, "t", 10);
     policy.Unpin(id);

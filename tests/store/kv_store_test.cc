@@ -55,7 +55,7 @@ TEST_F(KvStoreTest, KeepsRecordsAcrossAReopen) {
   EXPECT_EQ(store_->stats().recovery, Recovery::kEmpty);
   ASSERT_TRUE(PutSamples(*store_, {1, 2, 3}));
   for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
-    for (const uint64_t n : {1, 2, 3}) {
+    for (const uint64_t n : {1U, 2U, 3U}) {
       const auto kv = GetSample(*store_, n);
       ASSERT_TRUE(kv) << kv.error().message;
       EXPECT_EQ((*kv)->tier(), tier);
@@ -272,10 +272,10 @@ TEST_F(KvStoreTest, TwoStoresShareADirectory) {
   EXPECT_EQ(report->segments_rewritten, 1U);
   EXPECT_TRUE(IsSample(**GetSample(**other, 5), 5));
   ASSERT_TRUE(PutSamples(**other, {6}));
-  for (const uint64_t n : {2, 4, 5, 6}) EXPECT_TRUE(IsSample(**GetSample(*store_, n), n));
+  for (const uint64_t n : {2U, 4U, 5U, 6U}) EXPECT_TRUE(IsSample(**GetSample(*store_, n), n));
   ASSERT_TRUE((*other)->Compact(true));
   EXPECT_FALSE(OnDisk(ByteSpan(MakeSample(3).payload).first(64)));
-  for (const uint64_t n : {2, 4, 5, 6}) EXPECT_TRUE(IsSample(**GetSample(*store_, n), n));
+  for (const uint64_t n : {2U, 4U, 5U, 6U}) EXPECT_TRUE(IsSample(**GetSample(*store_, n), n));
 }
 
 }  // namespace
