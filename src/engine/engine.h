@@ -41,7 +41,7 @@ struct Sampling {
   int32_t top_k = 0;  // 0: all
   float min_p = 0.0F;
   uint64_t seed = 0;
-  std::vector<std::string> stop;  // generation ends before the first of these appears in the text
+  std::vector<std::string> stop{};  // generation ends before the first of these appears in the text
 };
 
 struct GenerateRequest {

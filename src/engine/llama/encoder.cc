@@ -10,13 +10,22 @@ EncodeJob::EncodeJob(const EncodeRequest& request) : request_(request) {
 }
 
 Encoder::Encoder(llama_context* context, const KvShape& shape, const LayerRopes& ropes,
-                 uint32_t capacity, uint32_t vocabulary, int threads)
+                 uint32_t capacity, uint32_t vocabulary, int threads,
+                 const std::atomic<bool>* interrupt)
     : context_(context),
       memory_(llama_get_memory(context)),
       shape_(shape),
       capacity_(capacity),
       vocabulary_(vocabulary),
-      kv_(shape, Dtype::kF32, 1, ropes, threads) {}
+      kv_(shape, Dtype::kF32, 1, ropes, threads),
+      interrupt_(interrupt) {
+  llama_set_abort_callback(context, &ShouldAbort, this);
+}
+
+bool Encoder::ShouldAbort(void* encoder) {
+  const auto* self = static_cast<const Encoder*>(encoder);
+  return !self->was_interrupted_ && self->interrupt_->load(std::memory_order_relaxed);
+}
 
 Status Encoder::Check(const EncodeRequest& request) const {
   const auto known = [&](Token token) {
@@ -84,8 +93,8 @@ Result<bool> Encoder::StepPrefix(EncodeJob& job, uint32_t max_tokens) {
   for (size_t i = first; i < last; ++i) {
     batch_.Add(wanted[i], static_cast<llama_pos>(i), 0, false);
   }
-  INFERSCALE_TRY(Decode(job));
-  prefix_.assign(wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(last));
+  INFERSCALE_ASSIGN(const bool computed, Decode(job));
+  if (computed) prefix_.assign(wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(last));
   return false;
 }
 
@@ -112,21 +121,23 @@ Status Encoder::StepItems(EncodeJob& job, uint32_t max_tokens) {
   batch_.Clear();
   for (EncodeJob::Running& run : job.running_) {
     const std::vector<Token>& tokens = job.request_.items[run.item].tokens;
-    while (run.done < tokens.size() && batch_.size() < max_tokens) {
-      batch_.Add(tokens[run.done], static_cast<llama_pos>(prefix_.size() + run.done), run.sequence,
-                 false);
-      ++run.done;
+    const uint32_t first = run.done;
+    run.pending =
+        std::min(static_cast<uint32_t>(tokens.size()) - first, max_tokens - batch_.size());
+    for (uint32_t i = first; i < first + run.pending; ++i) {
+      batch_.Add(tokens[i], static_cast<llama_pos>(prefix_.size() + i), run.sequence, false);
     }
   }
-  INFERSCALE_TRY(Decode(job));
-  for (const EncodeJob::Running& run : job.running_) {
-    if (run.done == job.request_.items[run.item].tokens.size()) {
-      INFERSCALE_TRY(Finish(job, run));
-    }
-  }
-  std::erase_if(job.running_, [&](const EncodeJob::Running& run) {
+  INFERSCALE_ASSIGN(const bool computed, Decode(job));
+  if (!computed) return {};
+  const auto complete = [&](const EncodeJob::Running& run) {
     return run.done == job.request_.items[run.item].tokens.size();
-  });
+  };
+  for (EncodeJob::Running& run : job.running_) {
+    run.done += run.pending;
+    if (complete(run)) INFERSCALE_TRY(Finish(job, run));
+  }
+  std::erase_if(job.running_, complete);
   return {};
 }
 
@@ -146,13 +157,17 @@ Status Encoder::Finish(EncodeJob& job, const EncodeJob::Running& run) {
   return {};
 }
 
-Status Encoder::Decode(EncodeJob& job) {
-  job.result_.computed_tokens += batch_.size();
-  if (const int code = batch_.Decode(context_); code != 0) {
+Result<bool> Encoder::Decode(EncodeJob& job) {
+  constexpr int kAborted = 2;
+  const int code = batch_.Decode(context_);
+  was_interrupted_ = code == kAborted;
+  if (was_interrupted_) return false;
+  if (code != 0) {
     return Fail(Code::kInternal, "encode: llama_decode of {} tokens returned {}", batch_.size(),
                 code);
   }
-  return {};
+  job.result_.computed_tokens += batch_.size();
+  return true;
 }
 
 }  // namespace inferscale

@@ -6,6 +6,7 @@
 #ifndef INFERSCALE_ENGINE_LLAMA_ENCODER_H_
 #define INFERSCALE_ENGINE_LLAMA_ENCODER_H_
 
+#include <atomic>
 #include <vector>
 
 #include "base/clock.h"
@@ -32,7 +33,8 @@ class EncodeJob {
   struct Running {
     size_t item = 0;
     llama_seq_id sequence = 0;
-    uint32_t done = 0;  // tokens in the cache
+    uint32_t done = 0;     // tokens in the cache
+    uint32_t pending = 0;  // tokens in the batch
   };
 
   const EncodeRequest& request_;
@@ -45,15 +47,18 @@ class EncodeJob {
 // Belongs to one thread, which works on one job at a time.
 class Encoder {
  public:
-  // `context` outlives it and is used by nobody else; `capacity` is its number of tokens.
+  // `context` outlives it and is used by nobody else; `capacity` is its number of tokens. A step
+  // is given up soon after `interrupt` becomes true, but never two in a row.
   Encoder(llama_context* context, const KvShape& shape, const LayerRopes& ropes, uint32_t capacity,
-          uint32_t vocabulary, int threads);
+          uint32_t vocabulary, int threads, const std::atomic<bool>* interrupt);
+  Encoder(const Encoder&) = delete;
+  Encoder& operator=(const Encoder&) = delete;
 
   // kInvalid, naming the item, if a job can't be run: no tokens, too long, a capture outside.
   Status Check(const EncodeRequest& request) const;
 
-  // Computes up to `max_tokens` more tokens. True when the job is complete. After an error the job
-  // is over.
+  // Computes up to `max_tokens` more tokens, or none if interrupted. True when the job is
+  // complete. After an error the job is over.
   Result<bool> Step(EncodeJob& job, uint32_t max_tokens);
   EncodeResult Take(EncodeJob& job) const;
 
@@ -63,7 +68,9 @@ class Encoder {
   void AdmitItems(EncodeJob& job);
   Status StepItems(EncodeJob& job, uint32_t max_tokens);
   Status Finish(EncodeJob& job, const EncodeJob::Running& run);
-  Status Decode(EncodeJob& job);
+  // False if interrupted: the cache is as before.
+  Result<bool> Decode(EncodeJob& job);
+  static bool ShouldAbort(void* encoder);
 
   llama_context* context_;
   llama_memory_t memory_;
@@ -72,6 +79,8 @@ class Encoder {
   uint32_t vocabulary_;
   SequenceKv kv_;
   Batch batch_;
+  const std::atomic<bool>* interrupt_;
+  bool was_interrupted_ = false;
   std::vector<Token> prefix_;  // what sequence 0 holds
 };
 

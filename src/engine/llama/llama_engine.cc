@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -71,6 +72,7 @@ class LlamaEngine final : public Engine {
   ModelInfo info_;
   LlamaContexts contexts_;
   std::optional<SequenceKv> kv_;
+  std::atomic<bool> request_came_{false};
   std::optional<Encoder> encoder_;
   std::optional<Scheduler> scheduler_;  // last: its thread uses all of the above
 };
@@ -135,14 +137,14 @@ void LlamaEngine::StartThread(const LayerRopes& ropes, const ContextSizes& sizes
                               const LlamaEngineOptions& options) {
   kv_.emplace(info_.shape, Dtype::kF16, sizes.slots, ropes, sizes.threads);
   encoder_.emplace(contexts_.encode.get(), info_.shape, ropes, sizes.encode_tokens,
-                   info_.vocabulary, sizes.threads);
+                   info_.vocabulary, sizes.threads, &request_came_);
   std::vector<Slot> slots;
   for (uint32_t i = 0; i < sizes.slots; ++i) {
     slots.emplace_back(contexts_.generate.get(), static_cast<llama_seq_id>(i), &*kv_, &vocabulary_,
                        sizes.slot_tokens);
   }
-  scheduler_.emplace(contexts_.generate.get(), std::move(slots), &*encoder_, sizes.batch_tokens,
-                     options.queue_limit);
+  scheduler_.emplace(contexts_.generate.get(), std::move(slots), &*encoder_, &request_came_,
+                     sizes.batch_tokens, options.queue_limit);
 }
 
 std::string LlamaEngine::Detokenize(std::span<const Token> tokens) const {

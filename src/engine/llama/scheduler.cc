@@ -9,13 +9,17 @@ namespace {
 // Tokens computed at a time while somebody waits for the next token of a running answer.
 constexpr uint32_t kSharedPrefill = 256;
 constexpr uint32_t kSharedEncode = 64;
-constexpr uint32_t kIdleEncode = 256;
+constexpr uint32_t kIdleEncode = 512;
 
 }  // namespace
 
 Scheduler::Scheduler(llama_context* context, std::vector<Slot> slots, Encoder* encoder,
-                     uint32_t batch_tokens, uint32_t queue_limit)
-    : context_(context), encoder_(encoder), batch_tokens_(batch_tokens), queue_limit_(queue_limit) {
+                     std::atomic<bool>* request_came, uint32_t batch_tokens, uint32_t queue_limit)
+    : context_(context),
+      encoder_(encoder),
+      request_came_(request_came),
+      batch_tokens_(batch_tokens),
+      queue_limit_(queue_limit) {
   for (Slot& slot : slots) slots_.push_back({std::move(slot), 0});
   thread_ = std::thread([this] { Run(); });
 }
@@ -31,10 +35,12 @@ Scheduler::~Scheduler() {
 
 Status Scheduler::Submit(std::unique_ptr<Task> task) {
   MutexLock lock(mutex_);
+  if (queue_.size() >= queue_limit_) DropCancelled();
   if (queue_.size() >= queue_limit_) {
     return Fail(Code::kExhausted, "{} requests wait already", queue_.size());
   }
   queue_.push_back(std::move(task));
+  request_came_->store(true, std::memory_order_relaxed);
   work_.NotifyOne();
   return {};
 }
@@ -80,6 +86,7 @@ bool Scheduler::TakeWork() {
     work_.Wait(mutex_);
   }
   if (stopping_) return false;
+  request_came_->store(false, std::memory_order_relaxed);
   for (const uint64_t session : std::exchange(ended_sessions_, {})) {
     for (SlotUse& use : slots_) {
       if (session != 0 && use.slot.session() == session) use.slot.EndSession();
@@ -94,13 +101,17 @@ bool Scheduler::TakeWork() {
   return true;
 }
 
+void Scheduler::DropCancelled() {
+  std::erase_if(queue_, [](const std::unique_ptr<Task>& task) {
+    if (!task->channel->cancelled()) return false;
+    task->Complete(FinishReason::kCancelled);
+    return true;
+  });
+}
+
 void Scheduler::Admit() {
+  DropCancelled();
   for (auto it = queue_.begin(); it != queue_.end();) {
-    if ((*it)->channel->cancelled()) {
-      (*it)->Complete(FinishReason::kCancelled);
-      it = queue_.erase(it);
-      continue;
-    }
     SlotUse* use = SlotFor(**it);
     if (use == nullptr) {
       ++it;

@@ -3,6 +3,7 @@
 #ifndef INFERSCALE_ENGINE_LLAMA_SCHEDULER_H_
 #define INFERSCALE_ENGINE_LLAMA_SCHEDULER_H_
 
+#include <atomic>
 #include <deque>
 #include <future>
 #include <memory>
@@ -23,8 +24,9 @@ constexpr uint32_t kScoreOutputs = 32;
 class Scheduler {
  public:
   // The slots' context has `batch_tokens` as n_batch. All that is passed by pointer outlives this.
+  // `request_came` is the encoder's interrupt: a new request does not wait for a step of it.
   Scheduler(llama_context* context, std::vector<Slot> slots, Encoder* encoder,
-            uint32_t batch_tokens, uint32_t queue_limit);
+            std::atomic<bool>* request_came, uint32_t batch_tokens, uint32_t queue_limit);
   ~Scheduler();  // ends what runs with kCancelled
 
   // kExhausted if the queue is full.
@@ -45,6 +47,7 @@ class Scheduler {
 
   void Run();
   bool TakeWork() EXCLUDES(mutex_);
+  void DropCancelled() REQUIRES(mutex_);
   void Admit() REQUIRES(mutex_);
   SlotUse* SlotFor(const Task& task);
   void EndCancelled();
@@ -56,6 +59,7 @@ class Scheduler {
   llama_context* context_;
   std::vector<SlotUse> slots_;
   Encoder* encoder_;
+  std::atomic<bool>* request_came_;
   uint32_t batch_tokens_;
   uint32_t queue_limit_;
   uint64_t uses_ = 0;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/llama/state_blob.h"
+#include "ops/capture/capture.h"
 #include "ops/inject/inject.h"
 
 namespace inferscale {
@@ -76,24 +77,26 @@ std::vector<float> KeysOf(const StateRows& rows, uint32_t layer) {
   return keys;
 }
 
-// R(kPosition) of unrotated keys in f32, all layers, by the very code that injects.
+// R(kPosition) R(0)^-1 of the keys, all layers, by the very code that captures and injects. R(0)
+// is no rotation, but with YaRN it has a magnitude.
 Result<std::vector<std::byte>> Rotate(const StateRows& at_zero, const LlamaModelTraits& traits) {
   KvShape shape = traits.shape;
   shape.dtype = Dtype::kF32;
-  std::vector<std::byte> record(shape.TokenBytes());
-  const MutableFactKvView view{shape, 1, record.data()};
-  for (uint32_t layer = 0; layer < shape.layers; ++layer) {
-    std::memcpy(view.K(layer), at_zero.k[layer], shape.KRowBytes());
-    std::memcpy(view.V(layer), at_zero.v[layer], shape.VRowBytes());
-  }
-  std::vector<std::byte> blob(StateBlobSize(shape, 1, 1));
-  const StateRows rows = WriteStateBlob(shape, 1, std::span(&kPosition, 1), blob);
   const RopeTable table(traits.rope);
   const std::vector<uint8_t> layer_table(shape.layers, 0);
-  const InjectSpan span{
-      view, {.record_token = 0, .tokens = 1, .position = kPosition, .first_slot = 0, .slots = {}}};
-  INFERSCALE_TRY(
-      Inject(std::span(&span, 1), {std::span(&table, 1), layer_table}, rows.Layout(shape)));
+  const RopeTables tables{std::span(&table, 1), layer_table};
+  std::vector<std::byte> record(shape.TokenBytes());
+  const MutableFactKvView view{shape, 1, record.data()};
+  CacheSpan span;
+  span.tokens = 1;
+  const CaptureSpan capture{view, span};
+  INFERSCALE_TRY(Capture(std::span(&capture, 1), tables, at_zero.Layout(shape)));
+
+  std::vector<std::byte> blob(StateBlobSize(shape, 1, 1));
+  const StateRows rows = WriteStateBlob(shape, 1, std::span(&kPosition, 1), blob);
+  span.position = kPosition;
+  const InjectSpan inject{view, span};
+  INFERSCALE_TRY(Inject(std::span(&inject, 1), tables, rows.Layout(shape)));
   return blob;
 }
 

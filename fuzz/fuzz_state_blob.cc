@@ -1,0 +1,34 @@
+// Any bytes as a sequence's state: an error, or rows that lie inside the bytes.
+#include <cstdlib>
+
+#include "engine/llama/state_blob.h"
+
+namespace {
+
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace inferscale;
+  const ByteSpan bytes = std::as_bytes(std::span(data, size));
+  const auto rows = ParseStateBlob(bytes);
+  if (!rows) {
+    Require(!rows.error().message.empty());
+    return 0;
+  }
+  const std::byte* end = bytes.data() + bytes.size();
+  const size_t count = rows->positions.size();
+  Require(rows->k.size() == rows->layers && rows->v.size() == rows->layers);
+  const auto inside = [&](const std::byte* base, size_t row_bytes) {
+    Require(base >= bytes.data() && base <= end);
+    Require(count * row_bytes <= static_cast<size_t>(end - base));
+  };
+  for (uint32_t layer = 0; layer < rows->layers; ++layer) {
+    inside(rows->k[layer], rows->k_row_bytes);
+    inside(rows->v[layer], rows->v_row_bytes);
+  }
+  return 0;
+}

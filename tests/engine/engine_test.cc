@@ -1,0 +1,466 @@
+// What every Engine promises (engine.h), here on the embedded engine over a small random model:
+// what is computed is compared, so the weights need not make sense.
+#include "engine/engine.h"
+
+#include <ggml.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "engine/llama/llama_engine.h"
+#include "random_model.h"
+
+namespace inferscale {
+namespace {
+
+struct Answer {
+  std::vector<Token> tokens;
+  FinishReason reason = FinishReason::kCancelled;
+  GenerateStats stats;
+};
+
+Result<Answer> ReadAll(Generation& generation) {
+  while (true) {
+    INFERSCALE_ASSIGN(const auto piece, generation.Next());
+    if (!piece) break;
+  }
+  return Answer{generation.tokens(), generation.finish_reason(), generation.stats()};
+}
+
+class EngineTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { engine_ = MakeRandomEngine({}, 4).release(); }
+  static void TearDownTestSuite() {
+    delete engine_;
+    engine_ = nullptr;
+  }
+  void SetUp() override {
+    ASSERT_NE(engine_, nullptr);
+    // Other tokens in every test: what one leaves in a cache must not help the next.
+    random_.seed(static_cast<uint32_t>(
+        HashBytes(AsBytes(testing::UnitTest::GetInstance()->current_test_info()->name())).low));
+    ASSERT_TRUE(engine_->info().injection) << engine_->info().self_test.summary;
+  }
+
+  std::vector<Token> Tokens(size_t count) { return RandomTokens(random_, count); }
+
+  static GenerateRequest Request(Prompt prompt, uint32_t max_tokens, uint64_t session = 0) {
+    GenerateRequest request;
+    request.prompt = std::move(prompt);
+    request.sampling.max_tokens = max_tokens;
+    request.session = session;
+    return request;
+  }
+
+  static Answer Generate(GenerateRequest request) {
+    auto generation = engine_->Start(std::move(request));
+    if (!generation) {
+      ADD_FAILURE() << generation.error().message;
+      return {};
+    }
+    auto answer = ReadAll(**generation);
+    if (!answer) {
+      ADD_FAILURE() << answer.error().message;
+      return {};
+    }
+    return *answer;
+  }
+
+  // The records of `item` behind `prefix`, cut at `cuts`.
+  static std::vector<EncodedRecord> Encode(const std::vector<Token>& prefix,
+                                           const std::vector<Token>& item,
+                                           const std::vector<uint32_t>& lengths) {
+    EncodeRequest request{.prefix = prefix, .items = {{.tokens = item, .captures = {}}}};
+    uint32_t first = 0;
+    for (const uint32_t length : lengths) {
+      request.items[0].captures.push_back({first, length});
+      first += length;
+    }
+    auto result = engine_->Encode(request);
+    if (!result) {
+      ADD_FAILURE() << result.error().message;
+      return {};
+    }
+    return std::move(result->records[0]);
+  }
+
+  static PromptSpan SpanAt(uint32_t first, const EncodedRecord& record) {
+    PromptSpan span;
+    span.first = first;
+    span.tokens = record.tokens;
+    span.record = {engine_->info().shape, record.tokens, record.data.data()};
+    return span;
+  }
+
+  static double Difference(const std::vector<std::vector<float>>& a,
+                           const std::vector<std::vector<float>>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    double largest = 0;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      for (size_t j = 0; j < a[i].size(); ++j) {
+        largest = std::max(largest, std::abs(double{a[i][j]} - double{b[i][j]}));
+      }
+    }
+    return largest;
+  }
+
+  static Engine* engine_;
+  std::mt19937 random_;
+};
+
+Engine* EngineTest::engine_ = nullptr;
+
+// Logits of these models reach about 3; records are f16, the cache is f16.
+constexpr double kNoise = 5e-3;
+
+TEST_F(EngineTest, CompositionOfOnePrefillGivesItsLogits) {
+  const std::vector<Token> all = Tokens(120);
+  const std::vector<Token> tail = Tokens(9);
+  const std::vector<Token> continuation = Tokens(40);
+  const auto records = Encode({}, all, {20, 31, 69});
+  ASSERT_EQ(records.size(), 3U);
+
+  Prompt plain;
+  plain.tokens = all;
+  plain.tokens.insert(plain.tokens.end(), tail.begin(), tail.end());
+  Prompt composed = plain;
+  composed.spans = {SpanAt(0, records[0]), SpanAt(20, records[1]), SpanAt(51, records[2])};
+
+  const auto expected = engine_->Score(plain, continuation);
+  const auto actual = engine_->Score(composed, continuation);
+  ASSERT_TRUE(expected && actual);
+  EXPECT_EQ(expected->size(), continuation.size());
+  const double difference = Difference(*expected, *actual);
+  EXPECT_LT(difference, kNoise);
+  EXPECT_GT(difference, 0) << "was anything injected?";
+  RecordProperty("difference", std::to_string(difference));
+
+  const Answer a = Generate(Request(plain, 12));
+  const Answer b = Generate(Request(composed, 12));
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.stats.prefilled_tokens, 129U);
+  EXPECT_EQ(b.stats.injected_tokens, 120U);
+  EXPECT_EQ(b.stats.prefilled_tokens, 9U);
+  EXPECT_EQ(b.stats.prompt_tokens, 129U);
+  EXPECT_EQ(b.stats.generated_tokens, 12U);
+  EXPECT_EQ(b.reason, FinishReason::kLength);
+}
+
+// Spans with plain tokens before, between and after, and a part of a record.
+TEST_F(EngineTest, SpansAndPlainTokensMix) {
+  const std::vector<Token> all = Tokens(100);
+  const std::vector<Token> continuation = Tokens(3);
+  const auto records = Encode({}, all, {100});
+  ASSERT_EQ(records.size(), 1U);
+  Prompt plain{.tokens = all, .spans = {}};
+  Prompt mixed = plain;
+  const auto part = [&](uint32_t first, uint32_t tokens) {
+    PromptSpan span = SpanAt(first, records[0]);
+    span.tokens = tokens;
+    span.record_token = first;
+    return span;
+  };
+  mixed.spans = {part(5, 20), part(25, 5), part(40, 30), part(90, 9)};
+  const auto expected = engine_->Score(plain, continuation);
+  const auto actual = engine_->Score(mixed, continuation);
+  ASSERT_TRUE(expected && actual);
+  EXPECT_LT(Difference(*expected, *actual), kNoise);
+  const Answer answer = Generate(Request(mixed, 4));
+  EXPECT_EQ(answer.stats.injected_tokens, 64U);
+  EXPECT_EQ(answer.stats.prefilled_tokens, 36U);
+  EXPECT_EQ(answer.tokens, Generate(Request(plain, 4)).tokens);
+}
+
+// Facts that don't see each other: the same computed by hand, through a mask of positions, does
+// not exist; but what a record holds must not depend on its company in the batch.
+TEST_F(EngineTest, ItemsOfOneBatchEqualEachAlone) {
+  const std::vector<Token> prefix = Tokens(33);
+  EncodeRequest request{.prefix = prefix, .items = {}};
+  for (const size_t length : {7, 50, 1, 23, 300, 12}) {
+    const auto tokens = Tokens(length);
+    const auto count = static_cast<uint32_t>(length);
+    request.items.push_back({.tokens = tokens, .captures = {{0, count}, {count - 1, 1}}});
+  }
+  const auto together = engine_->Encode(request);
+  ASSERT_TRUE(together) << together.error().message;
+  EXPECT_EQ(together->computed_tokens, 33U + 393U);
+  for (size_t i = 0; i < request.items.size(); ++i) {
+    const auto alone = engine_->Encode({.prefix = prefix, .items = {request.items[i]}});
+    ASSERT_TRUE(alone);
+    EXPECT_EQ(alone->computed_tokens, request.items[i].tokens.size()) << "the prefix is kept";
+    for (size_t capture = 0; capture < 2; ++capture) {
+      const EncodedRecord& a = together->records[i][capture];
+      const EncodedRecord& b = alone->records[0][capture];
+      ASSERT_EQ(a.tokens, b.tokens);
+      ASSERT_EQ(a.data.size(), a.tokens * engine_->info().shape.TokenBytes());
+      double error = 0; double largest=0; size_t where=0;
+      for (size_t at = 0; at < a.data.size(); at += 2) {
+        ggml_fp16_t x = 0;
+        ggml_fp16_t y = 0;
+        std::memcpy(&x, a.data.data() + at, 2);
+        std::memcpy(&y, b.data.data() + at, 2);
+        error =
+            std::max(error, std::abs(double{ggml_fp16_to_fp32(x)} - double{ggml_fp16_to_fp32(y)}));
+      }
+      printf("item %zu cap %zu error %g largest %g at byte %zu layer %zu of %u tokens: \n",i,capture,error,largest,where,where/(a.data.size()/4),a.tokens);
+    }
+  }
+}
+
+TEST_F(EngineTest, PrefixIsComputedOnlyWhereItChanged) {
+  const std::vector<Token> prefix = Tokens(40);
+  std::vector<Token> changed = prefix;
+  changed[30] = (changed[30] + 1) % static_cast<Token>(kRandomVocabulary);
+  const EncodeItem item{.tokens = Tokens(5), .captures = {}};
+  const auto computed = [&](const std::vector<Token>& tokens) {
+    const auto result = engine_->Encode({.prefix = tokens, .items = {item}});
+    return result ? result->computed_tokens : 0;
+  };
+  EXPECT_EQ(computed(prefix), 45U);
+  EXPECT_EQ(computed(prefix), 5U);
+  EXPECT_EQ(computed(changed), 15U);
+  EXPECT_EQ(computed({changed.begin(), changed.begin() + 10}), 5U);
+  EXPECT_EQ(computed({}), 5U);
+}
+
+TEST_F(EngineTest, FourAtATimeEqualEachAlone) {
+  std::vector<Prompt> prompts;
+  std::vector<EncodedRecord> records;
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<Token> fact = Tokens(30 + 11 * static_cast<size_t>(i));
+    records.push_back(Encode({}, fact, {static_cast<uint32_t>(fact.size())})[0]);
+    Prompt prompt{.tokens = fact, .spans = {}};
+    const auto tail = Tokens(5 + 40 * static_cast<size_t>(i));
+    prompt.tokens.insert(prompt.tokens.end(), tail.begin(), tail.end());
+    prompts.push_back(prompt);
+  }
+  for (int i = 0; i < 3; ++i) {  // the last one has no spans
+    prompts[static_cast<size_t>(i)].spans = {SpanAt(0, records[static_cast<size_t>(i)])};
+  }
+  std::vector<std::vector<Token>> alone;
+  for (const Prompt& prompt : prompts) alone.push_back(Generate(Request(prompt, 20)).tokens);
+
+  std::vector<std::unique_ptr<Generation>> running;
+  for (const Prompt& prompt : prompts) {
+    auto generation = engine_->Start(Request(prompt, 20));
+    ASSERT_TRUE(generation);
+    running.push_back(std::move(*generation));
+  }
+  for (size_t i = 0; i < running.size(); ++i) {
+    const auto answer = ReadAll(*running[i]);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->tokens, alone[i]) << i;
+  }
+}
+
+TEST_F(EngineTest, SecondTurnWithNewFactsEqualsAFullComputation) {
+  const std::vector<Token> first = Tokens(50);
+  const std::vector<Token> tail = Tokens(6);
+  Prompt prompt{.tokens = first, .spans = {}};
+  const auto first_record = Encode({}, first, {50});
+  prompt.spans = {SpanAt(0, first_record[0])};
+  prompt.tokens.insert(prompt.tokens.end(), tail.begin(), tail.end());
+  const Answer one = Generate(Request(prompt, 8, 77));
+  ASSERT_EQ(one.tokens.size(), 8U);
+
+  // The second turn: all of the first, what was generated, a block, new facts, the next tail.
+  Prompt next{.tokens = prompt.tokens, .spans = {}};
+  next.tokens.insert(next.tokens.end(), one.tokens.begin(), one.tokens.end());
+  const std::vector<Token> block = Tokens(3);
+  next.tokens.insert(next.tokens.end(), block.begin(), block.end());
+  const std::vector<Token> before = next.tokens;
+  const std::vector<Token> fact = Tokens(25);
+  const auto record = Encode(before, fact, {25});
+  next.tokens.insert(next.tokens.end(), fact.begin(), fact.end());
+  next.tokens.insert(next.tokens.end(), tail.begin(), tail.end());
+  const Prompt plain = next;
+  next.spans = {SpanAt(0, first_record[0]),
+                SpanAt(static_cast<uint32_t>(before.size()), record[0])};
+
+  const Answer two = Generate(Request(next, 10, 77));
+  // The last token generated was never put into the cache.
+  EXPECT_EQ(two.stats.cached_tokens, 56U + 7U);
+  EXPECT_EQ(two.stats.injected_tokens, 25U);
+  EXPECT_EQ(two.stats.prefilled_tokens, 1U + 3U + 6U);
+  EXPECT_EQ(two.tokens, Generate(Request(plain, 10)).tokens);
+
+  // Asked again, all but the last token is there.
+  const Answer again = Generate(Request(next, 10, 77));
+  EXPECT_EQ(again.stats.cached_tokens, next.tokens.size() - 1);
+  EXPECT_EQ(again.tokens, two.tokens);
+
+  engine_->EndSession(77);
+  const Answer forgotten = Generate(Request(next, 10, 77));
+  EXPECT_EQ(forgotten.stats.cached_tokens, 0U);
+  EXPECT_EQ(forgotten.tokens, two.tokens);
+  engine_->EndSession(77);
+}
+
+TEST_F(EngineTest, SessionThatDivergesKeepsTheCommonPart) {
+  Prompt prompt{.tokens = Tokens(30), .spans = {}};
+  Generate(Request(prompt, 4, 5));
+  prompt.tokens[20] = (prompt.tokens[20] + 1) % static_cast<Token>(kRandomVocabulary);
+  const Answer answer = Generate(Request(prompt, 4, 5));
+  EXPECT_EQ(answer.stats.cached_tokens, 20U);
+  EXPECT_EQ(answer.tokens, Generate(Request(prompt, 4)).tokens);
+  engine_->EndSession(5);
+}
+
+TEST_F(EngineTest, SessionThatRestedLongestMakesRoom) {
+  std::vector<Prompt> prompts;
+  for (uint64_t session = 100; session < 105; ++session) {  // one more than there are slots
+    prompts.push_back({.tokens = Tokens(12), .spans = {}});
+    Generate(Request(prompts.back(), 1, session));
+  }
+  EXPECT_EQ(Generate(Request(prompts[1], 1, 101)).stats.cached_tokens, 11U);
+  EXPECT_EQ(Generate(Request(prompts[0], 1, 100)).stats.cached_tokens, 0U);
+  for (uint64_t session = 100; session < 105; ++session) engine_->EndSession(session);
+}
+
+TEST_F(EngineTest, CancelEndsAGeneration) {
+  auto generation = engine_->Start(Request({.tokens = Tokens(10), .spans = {}}, 2000));
+  ASSERT_TRUE(generation);
+  (*generation)->Cancel();
+  const auto answer = ReadAll(**generation);
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->reason, FinishReason::kCancelled);
+  EXPECT_LT(answer->tokens.size(), 2000U);
+}
+
+TEST_F(EngineTest, DroppedGenerationsFreeTheirSlots) {
+  for (int i = 0; i < 20; ++i) {
+    auto generation = engine_->Start(Request({.tokens = Tokens(10), .spans = {}}, 2000));
+    // Slots and queue are full only until the engine has noticed those that were dropped.
+    while (!generation && generation.error().code == Code::kExhausted) {
+      std::this_thread::yield();
+      generation = engine_->Start(Request({.tokens = Tokens(10), .spans = {}}, 2000));
+    }
+    ASSERT_TRUE(generation);
+  }
+  EXPECT_EQ(Generate(Request({.tokens = Tokens(10), .spans = {}}, 3)).tokens.size(), 3U);
+}
+
+TEST_F(EngineTest, FullQueueIsAnError) {
+  std::vector<std::unique_ptr<Generation>> running;
+  bool exhausted = false;
+  for (int i = 0; i < 4 + 8 + 2 && !exhausted; ++i) {
+    auto generation = engine_->Start(Request({.tokens = Tokens(4), .spans = {}}, 2000));
+    if (generation) {
+      running.push_back(std::move(*generation));
+    } else {
+      exhausted = true;
+      EXPECT_EQ(generation.error().code, Code::kExhausted);
+    }
+  }
+  EXPECT_TRUE(exhausted);
+}
+
+TEST_F(EngineTest, GenerationStopsAtTheContextsEnd) {
+  const uint32_t context = engine_->info().context_tokens;
+  ASSERT_EQ(context, kRandomContext);
+  const Answer answer = Generate(Request({.tokens = Tokens(context - 3), .spans = {}}, 100));
+  EXPECT_EQ(answer.reason, FinishReason::kLength);
+  EXPECT_EQ(answer.tokens.size(), 4U);  // the last one needs no room
+  const auto full = engine_->Start(Request({.tokens = Tokens(context + 1), .spans = {}}, 1));
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, Code::kInvalid);
+}
+
+TEST_F(EngineTest, SeedsDecide) {
+  const Prompt prompt{.tokens = Tokens(15), .spans = {}};
+  const auto with_seed = [&](uint64_t seed) {
+    GenerateRequest request = Request(prompt, 30);
+    request.sampling.temperature = 1.0F;
+    request.sampling.top_p = 0.95F;
+    request.sampling.seed = seed;
+    return Generate(std::move(request)).tokens;
+  };
+  EXPECT_EQ(with_seed(1), with_seed(1));
+  EXPECT_NE(with_seed(1), with_seed(2));
+}
+
+TEST_F(EngineTest, EncodingAndGeneratingAtOnce) {
+  const Prompt prompt{.tokens = Tokens(60), .spans = {}};
+  const std::vector<Token> expected = Generate(Request(prompt, 40)).tokens;
+  EncodeRequest encode{.prefix = Tokens(20), .items = {}};
+  for (int i = 0; i < 40; ++i)
+    encode.items.push_back({.tokens = Tokens(20), .captures = {{0, 20}}});
+  std::thread other([&] {
+    const auto result = engine_->Encode(encode);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->records.size(), 40U);
+    EXPECT_EQ(result->records.back().size(), 1U);
+  });
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Generate(Request(prompt, 40)).tokens, expected);
+  other.join();
+}
+
+TEST_F(EngineTest, WrongRequestsAreNamed) {
+  const auto code = [&](Prompt prompt) {
+    auto generation = engine_->Start(Request(std::move(prompt), 1));
+    return generation ? Code{} : generation.error().code;
+  };
+  const auto record = Encode({}, Tokens(10), {10});
+  EXPECT_EQ(code({}), Code::kInvalid);
+  EXPECT_EQ(code({.tokens = {1, 256}, .spans = {}}), Code::kInvalid);
+  EXPECT_EQ(code({.tokens = {1, -1}, .spans = {}}), Code::kInvalid);
+  const std::vector<Token> tokens = Tokens(20);
+  EXPECT_EQ(code({.tokens = tokens, .spans = {SpanAt(10, record[0])}}), Code::kInvalid)
+      << "nothing is left to be computed";
+  EXPECT_EQ(code({.tokens = tokens, .spans = {SpanAt(5, record[0]), SpanAt(9, record[0])}}),
+            Code::kInvalid)
+      << "an overlap";
+  PromptSpan outside = SpanAt(0, record[0]);
+  outside.record_token = 1;
+  EXPECT_EQ(code({.tokens = tokens, .spans = {outside}}), Code::kInvalid);
+  PromptSpan other_shape = SpanAt(0, record[0]);
+  other_shape.record.shape.layers += 1;
+  EXPECT_EQ(code({.tokens = tokens, .spans = {other_shape}}), Code::kInvalid);
+
+  EXPECT_EQ(engine_->Encode({.prefix = {}, .items = {{}}}).error().code, Code::kInvalid);
+  EXPECT_EQ(engine_->Encode({.prefix = {}, .items = {{.tokens = {1, 2}, .captures = {{1, 2}}}}})
+                .error()
+                .code,
+            Code::kInvalid);
+  EXPECT_EQ(engine_->Encode({.prefix = {-5}, .items = {}}).error().code, Code::kInvalid);
+  const std::vector<Token> longest = Tokens(engine_->info().encode_tokens);
+  EXPECT_EQ(
+      engine_->Encode({.prefix = {1}, .items = {{.tokens = longest, .captures = {}}}}).error().code,
+      Code::kInvalid);
+  EXPECT_EQ(engine_->Score({.tokens = tokens, .spans = {}}, {}).error().code, Code::kInvalid);
+}
+
+TEST(EngineShutdown, WaitingRequestsEndWithAnError) {
+  auto engine = MakeRandomEngine({}, 1);
+  ASSERT_NE(engine, nullptr);
+  std::mt19937 random(1);
+  std::vector<std::unique_ptr<Generation>> running;
+  for (int i = 0; i < 3; ++i) {
+    GenerateRequest request;
+    request.prompt.tokens = RandomTokens(random, 10);
+    request.sampling.max_tokens = 2000;
+    auto generation = engine->Start(std::move(request));
+    ASSERT_TRUE(generation);
+    running.push_back(std::move(*generation));
+  }
+  engine.reset();
+  const auto answer = ReadAll(*running.back());
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::kCancelled);
+}
+
+TEST(EngineFingerprint, DependsOnWeightsAndRope) {
+  const auto a = MakeRandomEngine();
+  const auto b = MakeRandomEngine();
+  const auto c = MakeRandomEngine({.freq_base = 20000.0F});
+  const auto d = MakeRandomEngine({.architecture = "qwen3"});
+  EXPECT_EQ(a->info().fingerprint, b->info().fingerprint);
+  EXPECT_NE(a->info().fingerprint, c->info().fingerprint);
+  EXPECT_NE(a->info().fingerprint, d->info().fingerprint);
+}
+
+}  // namespace
+}  // namespace inferscale

@@ -1,0 +1,197 @@
+// The start-up test and injection itself on every RoPE variant.
+#include "engine/llama/self_test.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "engine/llama/batch.h"
+#include "engine/llama/contexts.h"
+#include "engine/llama/sequence_kv.h"
+#include "random_model.h"
+
+namespace inferscale {
+namespace {
+
+constexpr uint32_t kStreams = 2;
+
+struct Case {
+  const char* name;
+  RandomModelSpec spec;
+  uint32_t without_positions = 0;
+};
+
+class RopeVariants : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    model_ = MakeRandomModel(GetParam().spec);
+    ASSERT_NE(model_.model, nullptr);
+    auto traits = InspectModel(model_.model.get(), model_.rope_tensors, model_.label);
+    ASSERT_TRUE(traits) << traits.error().message;
+    traits_ = *traits;
+    auto contexts = MakeContexts(model_.model.get(),
+                                 {.threads = 1,
+                                  .slots = kStreams,
+                                  .slot_tokens = 512,
+                                  .encode_tokens = 512,
+                                  .batch_tokens = 512},
+                                 model_.label);
+    ASSERT_TRUE(contexts) << contexts.error().message;
+    contexts_ = std::move(*contexts);
+    auto test = RunSelfTest(contexts_.encode.get(), traits_);
+    ASSERT_TRUE(test) << test.error().message;
+    test_ = std::move(*test);
+  }
+
+  std::vector<float> Decode(llama_context* context, std::span<const Token> tokens,
+                            llama_pos position, llama_seq_id sequence) {
+    Batch batch;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      batch.Add(tokens[i], position + static_cast<llama_pos>(i), sequence, i + 1 == tokens.size());
+    }
+    EXPECT_EQ(batch.Decode(context), 0);
+    const float* logits = llama_get_logits_ith(context, static_cast<int32_t>(tokens.size()) - 1);
+    return {logits, logits + kRandomVocabulary};
+  }
+
+  LoadedLlamaModel model_;
+  LlamaModelTraits traits_;
+  LlamaContexts contexts_;
+  LlamaSelfTest test_;
+};
+
+TEST_P(RopeVariants, KeysRotateAsTheMetadataSays) {
+  EXPECT_TRUE(test_.result.passed) << test_.result.summary;
+  EXPECT_EQ(test_.result.layer_error.size(), traits_.shape.layers);
+  for (const double error : test_.result.layer_error) EXPECT_LT(error, 1e-5);
+  size_t none = 0;
+  for (const uint8_t spec : test_.ropes.layer_spec) {
+    none += test_.ropes.specs[spec].kind == RopeKind::kNone ? 1 : 0;
+  }
+  EXPECT_EQ(none, GetParam().without_positions);
+  EXPECT_TRUE(ProbeStateLayout(contexts_.generate.get(), traits_.shape, Dtype::kF16, kStreams));
+}
+
+TEST_P(RopeVariants, WrongSpecIsNoticed) {
+  LlamaModelTraits wrong = traits_;
+  wrong.rope.freq_base *= 1.5F;
+  auto test = RunSelfTest(contexts_.encode.get(), wrong);
+  ASSERT_TRUE(test);
+  EXPECT_FALSE(test->result.passed);
+  EXPECT_NE(test->result.summary.find("layers 0"), std::string::npos) << test->result.summary;
+}
+
+// What was captured and is injected at the same positions gives the same next logits.
+TEST_P(RopeVariants, CaptureAndInjectAtTheSamePositions) {
+  std::mt19937 random(7);
+  const std::vector<Token> tokens = RandomTokens(random, 90);
+  const std::vector<Token> question = RandomTokens(random, 5);
+  llama_context* generate = contexts_.generate.get();
+  SequenceKv kv(traits_.shape, Dtype::kF16, kStreams, test_.ropes, 1);
+
+  Decode(generate, tokens, 0, 0);
+  std::vector<std::byte> record(tokens.size() * traits_.shape.TokenBytes());
+  const MutableFactKvView view{traits_.shape, static_cast<uint32_t>(tokens.size()), record.data()};
+  const SequenceCapture capture{view, 0};
+  ASSERT_TRUE(kv.Capture(generate, 0, std::span(&capture, 1)));
+  const std::vector<float> expected =
+      Decode(generate, question, static_cast<llama_pos>(tokens.size()), 0);
+
+  // In two spans, the second one first, so that rows are not in the order of positions.
+  const SequenceSpan spans[] = {{view, 40, 50, 40}, {view, 0, 40, 0}};
+  ASSERT_TRUE(kv.Inject(generate, 1, 0, spans));
+  const std::vector<float> actual =
+      Decode(generate, question, static_cast<llama_pos>(tokens.size()), 1);
+  double difference = 0;
+  double largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference = std::max(difference, std::abs(double{actual[i]} - double{expected[i]}));
+    largest = std::max(largest, std::abs(double{expected[i]}));
+  }
+  // Un-rotating an f16 key and rounding it to f16 again moves a few keys by one unit.
+  EXPECT_LT(difference, 5e-3 * largest) << "largest logit " << largest;
+  RecordProperty("difference", std::to_string(difference / largest));
+}
+
+// A record at another position is what the model itself writes there, on every layer. One token
+// alone sees only itself, so its K is the same but for the rotation.
+TEST_P(RopeVariants, RecordMovesToAnyPosition) {
+  std::mt19937 random(11);
+  const std::vector<Token> token = RandomTokens(random, 1);
+  llama_context* encode = contexts_.encode.get();
+  llama_context* generate = contexts_.generate.get();
+  SequenceKv in(traits_.shape, Dtype::kF32, 1, test_.ropes, 1);
+  SequenceKv out(traits_.shape, Dtype::kF16, kStreams, test_.ropes, 1);
+  std::vector<std::byte> record(traits_.shape.TokenBytes());
+  const MutableFactKvView view{traits_.shape, 1, record.data()};
+
+  Decode(encode, token, 3, 5);
+  const SequenceCapture capture{view, 3};
+  ASSERT_TRUE(in.Capture(encode, 5, std::span(&capture, 1)));
+  for (const int32_t position : {0, 1, 77, 400}) {
+    const SequenceSpan span{view, 0, 1, position};
+    ASSERT_TRUE(out.Inject(generate, 1, 0, std::span(&span, 1)));
+    Decode(generate, token, position, 0);
+    const auto state = [&](llama_seq_id sequence) {
+      std::vector<std::byte> bytes(llama_state_seq_get_size(generate, sequence));
+      llama_state_seq_get_data(generate, reinterpret_cast<uint8_t*>(bytes.data()), bytes.size(),
+                               sequence);
+      llama_memory_seq_rm(llama_get_memory(generate), sequence, -1, -1);
+      return bytes;
+    };
+    const std::vector<std::byte> native_bytes = state(0);
+    const std::vector<std::byte> injected_bytes = state(1);
+    auto native = ParseStateBlob(native_bytes);
+    auto injected = ParseStateBlob(injected_bytes);
+    ASSERT_TRUE(native && injected);
+    EXPECT_EQ(injected->positions, std::vector<int32_t>{position});
+    for (uint32_t layer = 0; layer < native->layers; ++layer) {
+      double error = 0;
+      double size = 0;
+      for (size_t i = 0; i < native->k_row_bytes; i += 2) {
+        ggml_fp16_t a = 0;
+        ggml_fp16_t b = 0;
+        std::memcpy(&a, native->k[layer] + i, 2);
+        std::memcpy(&b, injected->k[layer] + i, 2);
+        const double x = double{ggml_fp16_to_fp32(a)};
+        error = std::max(error, std::abs(double{ggml_fp16_to_fp32(b)} - x));
+        size = std::max(size, std::abs(x));
+      }
+      EXPECT_LT(error, 2e-3 * size) << "layer " << layer << " position " << position;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, RopeVariants,
+    testing::Values(Case{"Llama", {}}, Case{"Qwen3", {.architecture = "qwen3", .freq_base = 1e6F}},
+                    Case{"Phi3Partial", {.architecture = "phi3", .rotary_dims = 48}},
+                    Case{"Yarn", {.architecture = "qwen3", .scaling = "yarn", .factor = 4.0F}},
+                    Case{"YarnInterleaved", {.scaling = "yarn", .factor = 4.0F}},
+                    Case{"Linear", {.architecture = "qwen3", .scaling = "linear", .factor = 2.0F}},
+                    Case{"SmolLm3", {.architecture = "smollm3", .layers = 8}, 2}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(SelfTest, SlidingWindowModelIsServedWithoutInjection) {
+  auto engine = MakeRandomEngine({.architecture = "gemma3", .layers = 6, .window = 16});
+  ASSERT_NE(engine, nullptr);
+  EXPECT_FALSE(engine->info().injection);
+  EXPECT_NE(engine->info().self_test.summary.find("attention window"), std::string::npos)
+      << engine->info().self_test.summary;
+  std::mt19937 random(3);
+  GenerateRequest request;
+  request.prompt.tokens = RandomTokens(random, 40);
+  request.sampling.max_tokens = 3;
+  auto generation = engine->Start(std::move(request));
+  ASSERT_TRUE(generation);
+  while (true) {
+    auto piece = (*generation)->Next();
+    ASSERT_TRUE(piece) << piece.error().message;
+    if (!*piece) break;
+  }
+  EXPECT_EQ((*generation)->tokens().size(), 3U);
+  EXPECT_EQ(engine->Encode({}).error().code, Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace inferscale
