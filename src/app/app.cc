@@ -142,6 +142,14 @@ Status AppImpl::NeedAtLeast(Need need, std::string_view what) const {
   return Fail(Code::kInternal, "{} needs a model that was not opened", what);
 }
 
+void AppImpl::WakeEncoder() {
+  {
+    const std::lock_guard lock(wake_mutex_);
+    last_add_ms_ = clock_.NowMs();
+  }
+  wake_.notify_all();
+}
+
 // ---- facts -------------------------------------------------------------------------------------
 
 Result<std::vector<AddResult>> AppImpl::Add(std::span<const Fact> facts) {
@@ -167,7 +175,7 @@ Result<std::vector<AddResult>> AppImpl::Add(std::span<const Fact> facts) {
                       facts_->Add(batch, vectors, embedder_->identity()));
     std::move(added.begin(), added.end(), std::back_inserter(results));
   }
-  last_add_ms_ = clock_.NowMs();
+  WakeEncoder();
   return results;
 }
 
@@ -186,18 +194,21 @@ Result<Fact> AppImpl::Update(const std::string& tenant, const std::string& id,
   INFERSCALE_ASSIGN(Fact updated,
                     facts_->Update(tenant, id, update, vector, embedder_->identity()));
   INFERSCALE_TRY(CollectGarbage());
+  WakeEncoder();
   return updated;
 }
 
 Result<size_t> AppImpl::Delete(const std::string& tenant, std::span<const std::string> ids) {
   INFERSCALE_ASSIGN(const size_t count, facts_->Delete(tenant, ids));
   INFERSCALE_TRY(CollectGarbage());
+  WakeEncoder();
   return count;
 }
 
 Result<size_t> AppImpl::DeleteScope(const Scope& scope) {
   INFERSCALE_ASSIGN(const size_t count, facts_->DeleteScope(scope));
   INFERSCALE_TRY(CollectGarbage());
+  WakeEncoder();
   return count;
 }
 

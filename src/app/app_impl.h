@@ -3,7 +3,9 @@
 #define INFERSCALE_APP_APP_IMPL_H_
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -76,6 +78,7 @@ class AppImpl final : public App {
   Status OpenSearch();
   Status OpenAnswers();
   Status EnsureHeaderKv();
+  void WakeEncoder();
   Status NeedAtLeast(Need need, std::string_view what) const;
   Status PutMissingVectors();
 
@@ -117,6 +120,8 @@ class AppImpl final : public App {
 
   Mutex encode_mutex_;  // one encoder in this process; encode.lock keeps out other processes
   std::atomic<int64_t> last_add_ms_{0};
+  std::mutex wake_mutex_;
+  std::condition_variable_any wake_;  // facts have come
   std::jthread encoder_;
 };
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "app/app_impl.h"
@@ -15,7 +13,9 @@ namespace {
 
 constexpr size_t kBatchEpisodes = 24;  // in memory at a time: what bounds the queue
 constexpr int64_t kQuietMs = 2000;     // after the last add, before open episodes are encoded
-constexpr std::chrono::milliseconds kPoll{500};
+// Without news from this process, how often to look for what others have added.
+constexpr std::chrono::milliseconds kFirstPoll{500};
+constexpr std::chrono::milliseconds kLastPoll{16000};
 
 }  // namespace
 
@@ -211,16 +211,17 @@ Result<uint64_t> AppImpl::PendingEpisodes() {
 }
 
 void AppImpl::EncodeInBackground(const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
+  std::chrono::milliseconds poll = kFirstPoll;
+  int64_t seen_add_ms = 0;
   while (!stop.stop_requested()) {
+    const int64_t last_add_ms = last_add_ms_;
+    // An open episode will grow: while facts still come, only full ones are worth the work.
+    const bool quiet = clock_.NowMs() - last_add_ms >= kQuietMs;
     bool worked = false;
     {
       MutexLock lock(encode_mutex_);
       // Another process may be encoding: then there is nothing to do here.
       if (auto file_lock = SystemEnv().Lock(options_.data_dir + "/encode.lock"); file_lock) {
-        // An open episode will grow: while facts still come, only full ones are worth the work.
-        const bool quiet = clock_.NowMs() - last_add_ms_ >= kQuietMs;
         EncodeProgress progress;
         auto done = EncodeBatch(/*full_only=*/!quiet, progress);
         if (!done) spdlog::warn("encoding in the background: {}", done.error().message);
@@ -228,8 +229,10 @@ void AppImpl::EncodeInBackground(const std::stop_token& stop) {
       }
     }
     if (worked) continue;
-    std::unique_lock wait(mutex);
-    wake.wait_for(wait, stop, kPoll, [] { return false; });
+    poll = quiet && seen_add_ms == last_add_ms ? std::min(2 * poll, kLastPoll) : kFirstPoll;
+    seen_add_ms = last_add_ms;
+    std::unique_lock wait(wake_mutex_);
+    wake_.wait_for(wait, stop, poll, [&] { return last_add_ms_ != last_add_ms; });
   }
 }
 
