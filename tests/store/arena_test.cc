@@ -27,7 +27,7 @@ std::shared_ptr<const PinnedKv> Load(Arena& arena, uint64_t n) {
 }
 
 TEST(Arena, AnUnusedBudgetCostsNothing) {
-  const auto arena = MakeArena(uint64_t{1} << 40);
+  const auto arena = MakeArena(uint64_t{64} << 30);
   EXPECT_TRUE(IsSample(*Load(*arena, 1), 1));
 }
 
