@@ -30,6 +30,10 @@ Result<Answer> ReadAll(Generation& generation) {
   return Answer{generation.tokens(), generation.finish_reason(), generation.stats()};
 }
 
+// Logits of these models reach about 3. ggml's attention sums in f16 for small batches and in f32
+// for large ones, so the same tokens in other batches differ by up to 0.012.
+constexpr double kNoise = 0.03;
+
 class EngineTest : public testing::Test {
  protected:
   static void SetUpTestSuite() { engine_ = MakeRandomEngine({}, 4).release(); }
@@ -87,6 +91,19 @@ class EngineTest : public testing::Test {
     return std::move(result->records[0]);
   }
 
+  // Are `tokens` what a full computation of the prompt continues with, most likely token first?
+  static void ExpectGreedy(Prompt prompt, const std::vector<Token>& tokens) {
+    prompt.spans.clear();
+    const auto logits = engine_->Score(prompt, tokens);
+    ASSERT_TRUE(logits) << logits.error().message;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const std::vector<float>& row = (*logits)[i];
+      EXPECT_GT(double{row[static_cast<size_t>(tokens[i])]},
+                double{*std::max_element(row.begin(), row.end())} - kNoise)
+          << "token " << i;
+    }
+  }
+
   static PromptSpan SpanAt(uint32_t first, const EncodedRecord& record) {
     PromptSpan span;
     span.first = first;
@@ -113,9 +130,6 @@ class EngineTest : public testing::Test {
 
 Engine* EngineTest::engine_ = nullptr;
 
-// Logits of these models reach about 3; records are f16, the cache is f16.
-constexpr double kNoise = 5e-3;
-
 TEST_F(EngineTest, CompositionOfOnePrefillGivesItsLogits) {
   const std::vector<Token> all = Tokens(120);
   const std::vector<Token> tail = Tokens(9);
@@ -140,7 +154,8 @@ TEST_F(EngineTest, CompositionOfOnePrefillGivesItsLogits) {
 
   const Answer a = Generate(Request(plain, 12));
   const Answer b = Generate(Request(composed, 12));
-  EXPECT_EQ(a.tokens, b.tokens);
+  ExpectGreedy(plain, a.tokens);
+  ExpectGreedy(plain, b.tokens);
   EXPECT_EQ(a.stats.prefilled_tokens, 129U);
   EXPECT_EQ(b.stats.injected_tokens, 120U);
   EXPECT_EQ(b.stats.prefilled_tokens, 9U);
@@ -171,7 +186,7 @@ TEST_F(EngineTest, SpansAndPlainTokensMix) {
   const Answer answer = Generate(Request(mixed, 4));
   EXPECT_EQ(answer.stats.injected_tokens, 64U);
   EXPECT_EQ(answer.stats.prefilled_tokens, 36U);
-  EXPECT_EQ(answer.tokens, Generate(Request(plain, 4)).tokens);
+  ExpectGreedy(plain, answer.tokens);
 }
 
 // Facts that don't see each other: the same computed by hand, through a mask of positions, does
@@ -196,16 +211,18 @@ TEST_F(EngineTest, ItemsOfOneBatchEqualEachAlone) {
       const EncodedRecord& b = alone->records[0][capture];
       ASSERT_EQ(a.tokens, b.tokens);
       ASSERT_EQ(a.data.size(), a.tokens * engine_->info().shape.TokenBytes());
-      double error = 0; double largest=0; size_t where=0;
+      double error = 0;
+      double largest = 0;
       for (size_t at = 0; at < a.data.size(); at += 2) {
         ggml_fp16_t x = 0;
         ggml_fp16_t y = 0;
         std::memcpy(&x, a.data.data() + at, 2);
         std::memcpy(&y, b.data.data() + at, 2);
-        error =
-            std::max(error, std::abs(double{ggml_fp16_to_fp32(x)} - double{ggml_fp16_to_fp32(y)}));
+        const double value = double{ggml_fp16_to_fp32(x)};
+        error = std::max(error, std::abs(value - double{ggml_fp16_to_fp32(y)}));
+        largest = std::max(largest, std::abs(value));
       }
-      printf("item %zu cap %zu error %g largest %g at byte %zu layer %zu of %u tokens: \n",i,capture,error,largest,where,where/(a.data.size()/4),a.tokens);
+      EXPECT_LT(error, 5e-3 * largest) << "item " << i << ", largest " << largest;
     }
   }
 }
@@ -226,7 +243,7 @@ TEST_F(EngineTest, PrefixIsComputedOnlyWhereItChanged) {
   EXPECT_EQ(computed({}), 5U);
 }
 
-TEST_F(EngineTest, FourAtATimeEqualEachAlone) {
+TEST_F(EngineTest, FourAtATimeAnswerAsEachAlone) {
   std::vector<Prompt> prompts;
   std::vector<EncodedRecord> records;
   for (int i = 0; i < 4; ++i) {
@@ -240,9 +257,6 @@ TEST_F(EngineTest, FourAtATimeEqualEachAlone) {
   for (int i = 0; i < 3; ++i) {  // the last one has no spans
     prompts[static_cast<size_t>(i)].spans = {SpanAt(0, records[static_cast<size_t>(i)])};
   }
-  std::vector<std::vector<Token>> alone;
-  for (const Prompt& prompt : prompts) alone.push_back(Generate(Request(prompt, 20)).tokens);
-
   std::vector<std::unique_ptr<Generation>> running;
   for (const Prompt& prompt : prompts) {
     auto generation = engine_->Start(Request(prompt, 20));
@@ -252,7 +266,8 @@ TEST_F(EngineTest, FourAtATimeEqualEachAlone) {
   for (size_t i = 0; i < running.size(); ++i) {
     const auto answer = ReadAll(*running[i]);
     ASSERT_TRUE(answer);
-    EXPECT_EQ(answer->tokens, alone[i]) << i;
+    EXPECT_EQ(answer->tokens.size(), 20U);
+    ExpectGreedy(prompts[i], answer->tokens);
   }
 }
 
@@ -285,17 +300,17 @@ TEST_F(EngineTest, SecondTurnWithNewFactsEqualsAFullComputation) {
   EXPECT_EQ(two.stats.cached_tokens, 56U + 7U);
   EXPECT_EQ(two.stats.injected_tokens, 25U);
   EXPECT_EQ(two.stats.prefilled_tokens, 1U + 3U + 6U);
-  EXPECT_EQ(two.tokens, Generate(Request(plain, 10)).tokens);
+  ExpectGreedy(plain, two.tokens);
 
   // Asked again, all but the last token is there.
   const Answer again = Generate(Request(next, 10, 77));
   EXPECT_EQ(again.stats.cached_tokens, next.tokens.size() - 1);
-  EXPECT_EQ(again.tokens, two.tokens);
+  ExpectGreedy(plain, again.tokens);
 
   engine_->EndSession(77);
   const Answer forgotten = Generate(Request(next, 10, 77));
   EXPECT_EQ(forgotten.stats.cached_tokens, 0U);
-  EXPECT_EQ(forgotten.tokens, two.tokens);
+  ExpectGreedy(plain, forgotten.tokens);
   engine_->EndSession(77);
 }
 
@@ -305,7 +320,7 @@ TEST_F(EngineTest, SessionThatDivergesKeepsTheCommonPart) {
   prompt.tokens[20] = (prompt.tokens[20] + 1) % static_cast<Token>(kRandomVocabulary);
   const Answer answer = Generate(Request(prompt, 4, 5));
   EXPECT_EQ(answer.stats.cached_tokens, 20U);
-  EXPECT_EQ(answer.tokens, Generate(Request(prompt, 4)).tokens);
+  ExpectGreedy(prompt, answer.tokens);
   engine_->EndSession(5);
 }
 
@@ -384,7 +399,6 @@ TEST_F(EngineTest, SeedsDecide) {
 
 TEST_F(EngineTest, EncodingAndGeneratingAtOnce) {
   const Prompt prompt{.tokens = Tokens(60), .spans = {}};
-  const std::vector<Token> expected = Generate(Request(prompt, 40)).tokens;
   EncodeRequest encode{.prefix = Tokens(20), .items = {}};
   for (int i = 0; i < 40; ++i)
     encode.items.push_back({.tokens = Tokens(20), .captures = {{0, 20}}});
@@ -394,7 +408,7 @@ TEST_F(EngineTest, EncodingAndGeneratingAtOnce) {
     EXPECT_EQ(result->records.size(), 40U);
     EXPECT_EQ(result->records.back().size(), 1U);
   });
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Generate(Request(prompt, 40)).tokens, expected);
+  for (int i = 0; i < 3; ++i) ExpectGreedy(prompt, Generate(Request(prompt, 40)).tokens);
   other.join();
 }
 
