@@ -31,8 +31,16 @@ T OrExit(Result<T> result) {
   std::exit(1);
 }
 
+// INFERSCALE_BENCH_THREADS, or all of the machine's. On a machine with other work take 1: ggml's
+// threads wait for each other by spinning.
+int Threads() {
+  const char* threads = std::getenv("INFERSCALE_BENCH_THREADS");
+  return threads != nullptr ? std::max(1, std::atoi(threads))
+                            : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
 struct Setup {
-  int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  int threads = Threads();
   LlamaModelPtr model;
   LlamaModelTraits traits;
   LayerRopes ropes;
