@@ -51,10 +51,9 @@ Result<int> Run(const Args& args, const Options& options) {
   plan.scope = {.tenant = options.scope.tenant, .user = "bench", .agent = "", .run = ""};
   plan.cases = MakeCases(args, options.app.compose.plain_last);
   plan.repeat = args.repeat;
-  const std::string sample_folder = args.sample.empty() ? FindSample() : args.sample;
   Sample sample;
-  if (!sample_folder.empty()) {
-    INFERSCALE_ASSIGN(sample, ReadSample(sample_folder, plan.scope));
+  if (!args.sample.empty()) {
+    INFERSCALE_ASSIGN(sample, ReadSample(args.sample, plan.scope));
   }
   std::vector<Fact> facts = std::move(sample.facts);
   for (const SampleQuestion& question : sample.questions) {
@@ -110,7 +109,7 @@ Verb BenchTtftVerb(CLI::App& root) {
       ->capture_default_str();
   command
       ->add_option("--sample", args->sample,
-                   "Folder with conversation.jsonl and questions.jsonl; made-up facts fill up")
+                   "Folder with conversation.jsonl and questions.jsonl instead of made-up facts")
       ->type_name("DIR");
   return {command, [args](const Options& options) { return Run(*args, options); }};
 }
