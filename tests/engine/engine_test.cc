@@ -189,8 +189,25 @@ TEST_F(EngineTest, SpansAndPlainTokensMix) {
   ExpectGreedy(plain, answer.tokens);
 }
 
-// Facts that don't see each other: the same computed by hand, through a mask of positions, does
-// not exist; but what a record holds must not depend on its company in the batch.
+// A short question after many facts is computed with padding, of which nothing must remain.
+TEST_F(EngineTest, ShortQuestionAfterManyFacts) {
+  const std::vector<Token> facts = Tokens(1000);
+  const std::vector<Token> tail = Tokens(9);
+  const auto records = Encode({}, facts, {1000});
+  ASSERT_EQ(records.size(), 1U);
+  Prompt prompt{.tokens = facts, .spans = {SpanAt(0, records[0])}};
+  prompt.tokens.insert(prompt.tokens.end(), tail.begin(), tail.end());
+  const Answer answer = Generate(Request(prompt, 8, 9));
+  EXPECT_EQ(answer.stats.injected_tokens, 1000U);
+  EXPECT_EQ(answer.stats.prefilled_tokens, 9U);
+  ExpectGreedy(prompt, answer.tokens);
+  const Answer again = Generate(Request(prompt, 8, 9));
+  EXPECT_EQ(again.stats.cached_tokens, 1008U);
+  ExpectGreedy(prompt, again.tokens);
+  engine_->EndSession(9);
+}
+
+// What a record holds must not depend on its company in the batch.
 TEST_F(EngineTest, ItemsOfOneBatchEqualEachAlone) {
   const std::vector<Token> prefix = Tokens(33);
   EncodeRequest request{.prefix = prefix, .items = {}};
