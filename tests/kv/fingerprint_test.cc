@@ -69,7 +69,9 @@ TEST(Fingerprint, HowSpecsAreNumberedDoesNotMatter) {
 }
 
 // Stored KV is found again by this value: a change of it makes every store stale.
-TEST(Fingerprint, IsStableAcrossBuilds) { EXPECT_EQ(MakeFingerprint(Parts()).Hex(), "37a7c92fc8f5dc61a8eb4705df6776f5"); }
+TEST(Fingerprint, IsStableAcrossBuilds) {
+  EXPECT_EQ(MakeFingerprint(Parts()).Hex(), "37a7c92fc8f5dc61a8eb4705df6776f5");
+}
 
 }  // namespace
 }  // namespace inferscale
