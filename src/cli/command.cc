@@ -24,7 +24,7 @@ class HouseFormatter : public CLI::Formatter {
       if (option->get_positional()) out += " " + Placeholder(*option);
     }
     if (!app->get_subcommands([](const CLI::App*) { return true; }).empty()) out += " VERB";
-    return out + " [options]\n\n";
+    return out + " [options]\n";
   }
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
     return positional ? Placeholder(*option) : CLI::Formatter::make_option_name(option, positional);
@@ -32,7 +32,9 @@ class HouseFormatter : public CLI::Formatter {
   std::string make_option_opts(const CLI::Option* option) const override {
     std::string out;
     if (option->get_positional()) return out;
-    if (!option->get_type_name().empty()) out += " " + option->get_type_name();
+    // CLI11 appends what its validators would say.
+    const std::string type = option->get_type_name();
+    if (!type.empty()) out += " " + type.substr(0, type.find(':'));
     if (!option->get_default_str().empty()) out += " (" + option->get_default_str() + ")";
     return out;
   }
@@ -74,13 +76,13 @@ void UseHouseHelp(CLI::App& root) {
   auto formatter = std::make_shared<HouseFormatter>();
   formatter->column_width(34);
   formatter->label("Positionals", "Arguments");
-  formatter->label("Subcommands", "Verbs");
   root.formatter(formatter);
 }
 
 CLI::App* AddCommand(CLI::App& parent, const std::string& name, const std::string& what,
                      const std::vector<std::string>& examples) {
   CLI::App* command = parent.add_subcommand(name, what);
+  command->group("Verbs");
   command->fallthrough();  // global options may follow the verb
   std::string footer = "Examples:\n";
   for (const std::string& example : examples) footer += "  " + example + "\n";

@@ -110,10 +110,9 @@ Result<EncodeProgress> EncodeAll(App& app, bool* interrupted) {
     return EncodeProgress{};
   }
   return app.EncodePending([&](const EncodeProgress& now) {
-    const double per_second =
-        now.ms > 0 ? static_cast<double>(now.computed_tokens) / now.ms * 1000 : 0;
+    const double per_second = static_cast<double>(now.computed_tokens) / now.ms * 1000;
     progress.Update(now.episodes_done, now.episodes_total,
-                    fmt::format("{:.0f} tokens/s", per_second));
+                    now.computed_tokens > 0 ? fmt::format("{:.0f} tokens/s", per_second) : "");
     *interrupted = Interrupted() && now.episodes_done < now.episodes_total;
     return !Interrupted();
   });

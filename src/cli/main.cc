@@ -34,6 +34,10 @@ int ReportParse(const CLI::App& root, const CLI::ParseError& error) {
     return FlushOutput() ? kExitOk : kExitFailed;
   }
   const auto verbs = root.get_subcommands();
+  if (verbs.empty() && error.get_name() == "RequiredError") {
+    Say("what to do? Name a verb (see inferscale --help)");
+    return kExitUsage;
+  }
   Say(fmt::format("{} (see inferscale {}--help)", error.what(),
                   verbs.empty() ? "" : verbs.front()->get_name() + " "));
   return kExitUsage;

@@ -23,7 +23,9 @@ std::string EnvironmentName(std::string_view flag) {
 template <typename T>
 CLI::Option* Add(CLI::App& root, const std::string& names, T& value, const std::string& help) {
   const std::string flag = names.substr(names.find("--"));
-  return root.add_option(names, value, help)->envname(EnvironmentName(flag));
+  CLI::Option* option = root.add_option(names, value, help)->envname(EnvironmentName(flag));
+  if constexpr (std::is_integral_v<T>) option->capture_default_str();
+  return option;
 }
 
 std::string HomeFolder(const char* variable, std::string_view fallback) {
@@ -141,6 +143,7 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
       ->type_name("N");
   Add(root, "--window", options->window,
       "What facts are encoded behind: anchor(N), window(N), session, neighbours(N) or isolated")
+      ->capture_default_str()
       ->group(prompt)
       ->type_name("KIND");
   Add(root, "--episode", app.episode_facts, "Consecutive facts that are encoded together")
@@ -183,9 +186,7 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
 
 Status FinishOptions(CLI::App& root, Options* options) {
   for (const CLI::Option* option : root.parse_order()) {
-    const std::string name = option->get_single_name();
-    if (name == "user" || name == "agent" || name == "run") options->scope_typed = true;
-    if (name == "data-dir") options->data_dir_typed = true;
+    options->typed.insert(option->get_single_name());
   }
   if (!options->config.empty()) {
     INFERSCALE_TRY(ApplyFile(root, options->config));

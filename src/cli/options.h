@@ -4,6 +4,7 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "app/app.h"
@@ -19,10 +20,8 @@ struct Options {
   OutputFormat output = OutputFormat::kTable;
   int verbose = 0;
   std::string config;
-  // Typed on the command line, and not from the environment or a file: the scope or a part of it,
-  // and the data directory.
-  bool scope_typed = false;
-  bool data_dir_typed = false;
+  // Names of the options that were typed and do not come from the environment or a file.
+  std::set<std::string> typed;
 
   // As given; FinishOptions puts them into `app`.
   std::string window = WindowStrategy{}.ToString();

@@ -32,7 +32,8 @@ int PrintDeleted(size_t count, const Options& options) {
 
 Result<int> DeleteScope(const Args& args, const Options& options) {
   // A scope from the environment or a file is easily forgotten, and deleting is for good.
-  if (!options.scope_typed) {
+  const auto typed = [&](const char* name) { return options.typed.contains(name); };
+  if (!typed("user") && !typed("agent") && !typed("run")) {
     return Fail(Code::kInvalid,
                 "what to delete? Give ids, or --user, --agent or --run on the command line");
   }

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 
 #include "base/clock.h"
 #include "cli/answer_view.h"
@@ -24,12 +25,14 @@ struct Args {
   std::string sample;
   std::string plot = "ttft.svg";
   uint32_t questions = 5;
-  uint32_t repeat = 3;
+  uint32_t repeat = 0;  // as many as fit
   uint32_t max_tokens = 24;
 };
 
 constexpr std::array kArms = {MemoryMode::kNone, MemoryMode::kText, MemoryMode::kKv};
 constexpr std::array kSweep = {0U, 10U, 25U, 50U, 75U, 100U};
+constexpr uint32_t kFacts = 30;  // in a prompt, where the user names no other number
+constexpr double kSweepMs = 40000;
 
 struct Asked {
   SampleQuestion question;
@@ -79,6 +82,7 @@ AskRequest MakeRequest(const Args& args, const Options& options, const Scope& sc
   request.question = question;
   request.mode = mode;
   request.compose = options.app.compose;
+  if (!options.typed.contains("facts")) request.compose.facts = kFacts;
   request.sampling.max_tokens = args.max_tokens;
   return request;
 }
@@ -198,22 +202,35 @@ Status WriteFile(const std::string& path, const std::string& content) {
   return Fail(Code::kTransient, "{}: {}", path, std::strerror(errno));
 }
 
-Result<std::vector<TtftRow>> Sweep(App& app, const Args& args, const Sample& sample,
-                                   const Scope& scope, const Narrator& narrator) {
+// How often the sweep can be measured in about kSweepMs, judged by what the text prompts took.
+uint32_t ChooseRepeat(const std::vector<Asked>& all) {
+  double ms = 0;
+  double facts = 0;
+  for (const Asked& asked : all) {
+    ms += asked.answers[1].times.first_token_ms;
+    facts += static_cast<double>(asked.answers[1].facts.size());
+  }
+  const double sweep_facts = std::accumulate(kSweep.begin(), kSweep.end(), 0.0);
+  const double round_ms = facts > 0 ? ms / facts * sweep_facts : 0;
+  return round_ms > 0 ? static_cast<uint32_t>(std::clamp(kSweepMs / round_ms, 1.0, 5.0)) : 1;
+}
+
+Result<std::vector<TtftRow>> Sweep(App& app, const Args& args, uint32_t repeat,
+                                   const Sample& sample, const Scope& scope,
+                                   const Narrator& narrator) {
   TtftPlan plan;
   plan.scope = scope;
-  plan.repeat = args.repeat;
+  plan.repeat = repeat;
   for (const SampleQuestion& question : sample.questions) {
     plan.questions.push_back(question.question);
   }
   for (const uint32_t facts : kSweep) plan.cases.push_back({facts, 0});
-  narrator.Tell(fmt::format("\nTime to the first token by the number of facts, medians of {}:\n\n",
-                            args.repeat));
+  narrator.Tell(
+      fmt::format("\nTime to the first token by the number of facts, medians of {}:\n\n", repeat));
   INFERSCALE_ASSIGN(auto rows, MeasureTtft(app, plan));
   narrator.Tell(TtftTable(rows).ToString(TerminalWidth()));
-  const std::string subtitle =
-      fmt::format("{}, {} layers; the same prompt in both; medians of {}", app.engine().info().name,
-                  app.engine().info().shape.layers, args.repeat);
+  const std::string subtitle = fmt::format("{}; the same prompts as text and as KV; medians of {}",
+                                           app.engine().info().name, repeat);
   INFERSCALE_TRY(WriteFile(args.plot, TtftSvg(rows, subtitle)));
   narrator.Tell(fmt::format("\nPlot: {}\n", args.plot));
   return rows;
@@ -244,7 +261,7 @@ Result<int> Run(const Args& args, const Options& options) {
   std::optional<TempDir> temporary;
   AppOptions app_options = options.app;
   // Never into a folder that the environment or a file names: that is where the user's facts are.
-  if (!options.data_dir_typed) {
+  if (!options.typed.contains("data-dir")) {
     INFERSCALE_ASSIGN(temporary, TempDir::Make());
     app_options.data_dir = temporary->path();
   }
@@ -264,7 +281,8 @@ Result<int> Run(const Args& args, const Options& options) {
   INFERSCALE_ASSIGN(const auto asked, AskAll(*app, args, options, sample, scope, narrator));
   const Summary summary = Summarise(asked);
   narrator.Tell(DescribeSummary(summary, asked.size()));
-  INFERSCALE_ASSIGN(const auto rows, Sweep(*app, args, sample, scope, narrator));
+  const uint32_t repeat = args.repeat > 0 ? args.repeat : ChooseRepeat(asked);
+  INFERSCALE_ASSIGN(const auto rows, Sweep(*app, args, repeat, sample, scope, narrator));
   narrator.Tell(fmt::format("Done in {}.\n", FormatMs(watch.Ms())));
   if (options.json()) {
     PrintJson({{"model", model.name},
@@ -298,8 +316,8 @@ Verb DemoVerb(CLI::App& root) {
       ->check(CLI::Range(uint32_t{1}, uint32_t{1000}))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--repeat", args->repeat, "Measurements a row")
-      ->check(CLI::Range(uint32_t{1}, uint32_t{1000}))
+  command->add_option("--repeat", args->repeat, "Measurements a row; 0: as many as fit into 40 s")
+      ->check(CLI::Range(uint32_t{0}, uint32_t{1000}))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--max-tokens", args->max_tokens, "Longest answer")

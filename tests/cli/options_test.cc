@@ -57,7 +57,7 @@ TEST_F(OptionsTest, HasDefaults) {
   EXPECT_EQ(options_.app.window, WindowStrategy{});
   EXPECT_EQ(options_.app.arena_bytes, uint64_t{1} << 30);
   EXPECT_FALSE(options_.json());
-  EXPECT_FALSE(options_.scope_typed);
+  EXPECT_FALSE(options_.typed.contains("user"));
 }
 
 TEST_F(OptionsTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
@@ -78,9 +78,9 @@ TEST_F(OptionsTest, OnlyATypedScopeIsTyped) {
   setenv("INFERSCALE_USER", "ana", 1);
   ASSERT_TRUE(Parse({"verb"}));
   EXPECT_EQ(options_.scope.user, "ana");
-  EXPECT_FALSE(options_.scope_typed);
+  EXPECT_FALSE(options_.typed.contains("user"));
   ASSERT_TRUE(Parse({"verb", "--user", "ana"}));
-  EXPECT_TRUE(options_.scope_typed);
+  EXPECT_TRUE(options_.typed.contains("user"));
 }
 
 TEST_F(OptionsTest, NamesTheUnknownKeyOfAFile) {

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from cli import Cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,3 +45,17 @@ def embed_model() -> Path:
 def data_dir(tmp_path: Path) -> Path:
     """A data directory that does not exist yet, for one test."""
     return tmp_path / "data"
+
+
+@pytest.fixture
+def cli(
+    inferscale_bin: Path, data_dir: Path, chat_model: Path, embed_model: Path, tmp_path: Path
+) -> Cli:
+    """The command with a fresh data directory, a fresh home and both models."""
+    home = tmp_path / "home"
+    home.mkdir()
+    models = {
+        "INFERSCALE_MODEL": str(chat_model),
+        "INFERSCALE_EMBED_MODEL": str(embed_model),
+    }
+    return Cli(inferscale_bin, data_dir, home, models)
