@@ -3,7 +3,10 @@
 // often the most likely token is the same, and what encoding costs. Beside it the same for full
 // prefill of the same facts in another order: what order alone does.
 //
-//   quality CONVERSATION.jsonl QUESTIONS.jsonl [--questions N] [--facts K] [--quick]
+//   quality CONVERSATION.jsonl QUESTIONS.jsonl [--turns N] [--questions N] [--facts K] [--quick]
+//
+// With --turns only the first N turns are remembered, and questions that need later ones are left
+// out.
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
@@ -45,13 +48,22 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::vector<Question> ReadQuestions(const std::string& path, size_t limit) {
+// The number of a turn: 12 for "t012".
+size_t TurnNumber(const boost::json::value& id) {
+  return std::stoul(std::string(id.as_string().c_str()).substr(1));
+}
+
+std::vector<Question> ReadQuestions(const std::string& path, size_t limit, size_t turns) {
   std::vector<Question> questions;
   std::istringstream lines(ReadFile(path));
   for (std::string line; std::getline(lines, line);) {
     if (line.empty()) continue;
     const boost::json::object row = boost::json::parse(line).as_object();
-    if (row.at("category").as_string() == "unanswerable") continue;
+    const boost::json::array& evidence = row.at("evidence").as_array();
+    const bool answerable =
+        !evidence.empty() && std::all_of(evidence.begin(), evidence.end(),
+                                         [&](const auto& id) { return TurnNumber(id) <= turns; });
+    if (!answerable) continue;
     questions.push_back(
         {row.at("question").as_string().c_str(), row.at("answer").as_string().c_str()});
   }
@@ -62,7 +74,7 @@ std::vector<Question> ReadQuestions(const std::string& path, size_t limit) {
   return chosen;
 }
 
-std::vector<Fact> ReadConversation(const std::string& path) {
+std::vector<Fact> ReadConversation(const std::string& path, size_t turns) {
   Fact defaults;
   defaults.scope.user = "sample";
   std::vector<Fact> facts;
@@ -73,6 +85,7 @@ std::vector<Fact> ReadConversation(const std::string& path) {
                                    },
                                    [](const Error& error) { Die(error.message); }});
   if (!read) Die(read.error().message);
+  if (facts.size() > turns) facts.resize(turns);
   return facts;
 }
 
@@ -237,6 +250,7 @@ class Study {
 int Main(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   size_t questions = 24;
+  size_t turns = SIZE_MAX;
   AppOptions options;
   options.slots = 1;
   bool quick = false;
@@ -244,6 +258,8 @@ int Main(int argc, char** argv) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--questions" && i + 1 < args.size()) {
       questions = std::stoul(args[++i]);
+    } else if (args[i] == "--turns" && i + 1 < args.size()) {
+      turns = std::stoul(args[++i]);
     } else if (args[i] == "--facts" && i + 1 < args.size()) {
       options.compose.facts = static_cast<uint32_t>(std::stoul(args[++i]));
     } else if (args[i] == "--quick") {
@@ -262,14 +278,15 @@ int Main(int argc, char** argv) {
   options.embed_model = embed_model;
   const auto dir =
       std::filesystem::temp_directory_path() / fmt::format("inferscale-quality-{}", getpid());
-  Study study(options, ReadConversation(files[0]), ReadQuestions(files[1], questions), dir);
+  Study study(options, ReadConversation(files[0], turns), ReadQuestions(files[1], questions, turns),
+              dir);
   fmt::print(
       "| window | facts in an episode | plain | KL to full prefill [95 %] | same top token | "
       "tokens computed for one stored |\n|---|---|---|---|---|---|\n");
   const std::vector<std::string> windows =
       quick ? std::vector<std::string>{"isolated", "anchor(20)"}
             : std::vector<std::string>{"isolated",  "window(5)",  "window(20)",    "session",
-                                       "anchor(8)", "anchor(20)", "neighbours(20)"};
+                                       "anchor(8)", "anchor(20)", "neighbours(10)"};
   for (const uint32_t size : quick ? std::vector<uint32_t>{6} : std::vector<uint32_t>{1, 3, 6}) {
     study.Reference(size);
     for (const std::string& window : windows) {
