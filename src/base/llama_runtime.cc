@@ -24,7 +24,7 @@ void WriteLine(ggml_log_level level, std::string_view line) {
     spdlog::debug("libllama: {}", line);
     return;
   }
-  spdlog::warn("libllama: {}", line);
+  spdlog::info("libllama: {}", line);
   if (first_error.empty()) first_error = line;
 }
 

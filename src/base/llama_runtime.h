@@ -6,7 +6,7 @@
 
 namespace inferscale {
 
-// Starts libllama and sends its log to spdlog: errors as warnings (whoever calls libllama turns
+// Starts libllama and sends its log to spdlog: errors as info (whoever calls libllama turns
 // them into a Result), all else as debug. Call it before any other function of libllama; more calls
 // do nothing. Thread-safe.
 void InitLlamaRuntime();
