@@ -13,23 +13,18 @@ Code CodeOf(int rc) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return Code::kCorrupt;
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-    case SQLITE_IOERR:
-    case SQLITE_FULL:
-    case SQLITE_CANTOPEN:
-    case SQLITE_NOMEM:
-    case SQLITE_READONLY:
-    case SQLITE_PERM:
-    case SQLITE_AUTH:
-    case SQLITE_PROTOCOL:
-      return Code::kTransient;
+    case SQLITE_ERROR:
+    case SQLITE_INTERNAL:
+    case SQLITE_MISUSE:
+    case SQLITE_MISMATCH:
+    case SQLITE_RANGE:
+      return Code::kInternal;
     case SQLITE_CONSTRAINT:
       return Code::kConflict;
     case SQLITE_TOOBIG:
       return Code::kInvalid;
-    default:
-      return Code::kInternal;
+    default:  // busy, full, I/O, permissions, memory: another time it may work
+      return Code::kTransient;
   }
 }
 
@@ -158,6 +153,25 @@ void SqlQuery::BindAt(int index, std::nullopt_t) {
 
 Result<std::unique_ptr<SqlDatabase>> SqlDatabase::Open(const std::string& path,
                                                        SqlOptions options) {
+  INFERSCALE_ASSIGN(auto db, OpenFile(path));
+  INFERSCALE_TRY(db->Configure(options));
+  return db;
+}
+
+Result<std::unique_ptr<SqlDatabase>> SqlDatabase::Reset(const std::string& path,
+                                                        SqlOptions options) {
+  INFERSCALE_ASSIGN(auto db, OpenFile(path));
+  // May fail, but has then looked at the file, so that a write-ahead log of others stays one.
+  (void)db->Configure(options);
+  sqlite3_db_config(db->db_, SQLITE_DBCONFIG_RESET_DATABASE, 1, nullptr);
+  const Status emptied = db->Exec("VACUUM");
+  sqlite3_db_config(db->db_, SQLITE_DBCONFIG_RESET_DATABASE, 0, nullptr);
+  INFERSCALE_TRY(emptied);
+  INFERSCALE_TRY(db->Configure(options));
+  return db;
+}
+
+Result<std::unique_ptr<SqlDatabase>> SqlDatabase::OpenFile(const std::string& path) {
   sqlite3* raw = nullptr;
   const int rc =
       sqlite3_open_v2(path.c_str(), &raw,
@@ -165,12 +179,15 @@ Result<std::unique_ptr<SqlDatabase>> SqlDatabase::Open(const std::string& path,
   std::unique_ptr<SqlDatabase> db(new SqlDatabase(raw, path));
   if (rc != SQLITE_OK) return db->Failure(rc);
   sqlite3_extended_result_codes(raw, 1);
-  sqlite3_busy_timeout(raw, options.busy_timeout_ms);
-  INFERSCALE_TRY(db->Exec(
+  return db;
+}
+
+Status SqlDatabase::Configure(SqlOptions options) {
+  sqlite3_busy_timeout(db_, options.busy_timeout_ms);
+  return Exec(
       fmt::format("PRAGMA secure_delete=ON; PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;"
                   "PRAGMA cache_size=-{}; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
-                  options.cache_kib)));
-  return db;
+                  options.cache_kib));
 }
 
 SqlDatabase::SqlDatabase(sqlite3* db, std::string path)

@@ -81,6 +81,9 @@ class SqlDatabase {
   // keys, temporary tables in memory. kCorrupt if the file is no database, kTransient if the system
   // refuses.
   static Result<std::unique_ptr<SqlDatabase>> Open(const std::string& path, SqlOptions options);
+  // The same, but first makes the file an empty database, whatever it holds and however damaged it
+  // is. Who has it open sees no old rows any more, but maybe kCorrupt until it opens it again.
+  static Result<std::unique_ptr<SqlDatabase>> Reset(const std::string& path, SqlOptions options);
   ~SqlDatabase();
   SqlDatabase(const SqlDatabase&) = delete;
   SqlDatabase& operator=(const SqlDatabase&) = delete;
@@ -111,6 +114,8 @@ class SqlDatabase {
   friend class SqlQuery;
   struct Statements;
   SqlDatabase(sqlite3* db, std::string path);
+  static Result<std::unique_ptr<SqlDatabase>> OpenFile(const std::string& path);
+  Status Configure(SqlOptions options);
   tl::unexpected<Error> Failure(int rc) const;
 
   sqlite3* db_;

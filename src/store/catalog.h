@@ -14,8 +14,8 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/result.h"
+#include "base/sqlite.h"
 #include "kv/fingerprint.h"
-#include "store/sqlite.h"
 
 namespace inferscale {
 
@@ -82,13 +82,14 @@ class Catalog {
   Status Scrub();
 
  private:
-  Catalog(std::unique_ptr<Sqlite> reader, std::unique_ptr<Sqlite> writer, bool was_damaged)
+  Catalog(std::unique_ptr<SqlDatabase> reader, std::unique_ptr<SqlDatabase> writer,
+          bool was_damaged)
       : reader_(std::move(reader)), writer_(std::move(writer)), was_damaged_(was_damaged) {}
 
   Mutex read_mutex_;
-  const std::unique_ptr<Sqlite> reader_;  // used under read_mutex_
+  const std::unique_ptr<SqlDatabase> reader_;  // used under read_mutex_
   Mutex write_mutex_;
-  const std::unique_ptr<Sqlite> writer_;  // used under write_mutex_
+  const std::unique_ptr<SqlDatabase> writer_;  // used under write_mutex_
   const bool was_damaged_;
 };
 
