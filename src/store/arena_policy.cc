@@ -6,7 +6,7 @@ namespace inferscale {
 
 ArenaPolicy::ArenaPolicy(uint64_t budget, uint64_t tenant_budget)
     : budget_(budget),
-      tenant_budget_(tenant_budget == 0 ? budget : std::min(budget, tenant_budget)) {}
+      tenant_budget_(tenant_budget == 0 ? UINT64_MAX : std::min(budget, tenant_budget)) {}
 
 ArenaPolicy::Decision ArenaPolicy::Admit(const std::string& tenant, uint64_t bytes) const {
   const auto found = tenants_.find(tenant);
