@@ -29,10 +29,11 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
   if (request.mode == MemoryMode::kNone || options.facts == 0) return recall;
   Stopwatch watch;
   // Else an episode would bring its expired facts along.
-  INFERSCALE_TRY(facts_->DeleteExpired());
+  INFERSCALE_ASSIGN(const size_t expired, facts_->DeleteExpired());
+  if (expired > 0) INFERSCALE_TRY(CollectGarbage());
   INFERSCALE_ASSIGN(const std::vector<float> vector, embedder_->EmbedOne(request.question));
   times.embed_ms = watch.LapMs();
-  const size_t held_facts = held == nullptr ? 0 : held->rows.size();
+  const size_t held_facts = held == nullptr ? 0 : held->versions.size();
   const size_t limit = std::max(kMinHits, kHitsPerFact * (options.facts + held_facts));
   INFERSCALE_ASSIGN(recall.hits, index_->Search({request.scope, request.question, vector, limit,
                                                  request.filter}));
@@ -41,7 +42,7 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
   std::vector<int64_t> ids;  // best first
   std::unordered_set<int64_t> seen;
   for (const SearchHit& hit : recall.hits) {
-    if (held != nullptr && held->rows.contains(hit.row)) continue;
+    if (held != nullptr && held->versions.contains(hit.row)) continue;
     if (seen.insert(hit.episode).second) ids.push_back(hit.episode);
   }
   size_t facts_at_hand = 0;
@@ -55,10 +56,14 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
     }
     read += count;
   }
-  if (request.mode == MemoryMode::kKv && engine_->info().injection) {
-    INFERSCALE_ASSIGN(auto kv,
-                      facts_->GetKv(std::span(ids).first(read), engine_->info().fingerprint));
-    for (EpisodeKv& record : kv) recall.kv.emplace(record.episode, std::move(record));
+  if (!engine_->info().injection) return recall;
+  // For text too: what has KV decides the order, and both modes read the same prompt.
+  INFERSCALE_ASSIGN(auto kv,
+                    facts_->GetKv(std::span(ids).first(read), engine_->info().fingerprint));
+  for (EpisodeKv& record : kv) {
+    // Made behind another header or window: about to be encoded again.
+    if (record.encoding != encoding_) continue;
+    recall.kv.emplace(record.episode, std::move(record));
   }
   return recall;
 }
@@ -82,8 +87,11 @@ Result<bool> AppImpl::Pin(const Composition& composition, Prepared& prepared,
     if (pin == nullptr) {
       auto got = kv_->Get(span.key, model.fingerprint, model.shape);
       if (!got) {
-        // Out of room is no reason to forget: these tokens are computed this time.
-        if (got.error().code != Code::kExhausted) unusable.push_back(span.key);
+        // No room or no file handle is no reason to forget: these tokens are computed this time.
+        const Code code = got.error().code;
+        const bool gone =
+            code == Code::kNotFound || code == Code::kCorrupt || code == Code::kConflict;
+        if (gone) unusable.push_back(span.key);
         pins.erase(span.key);
         continue;
       }
@@ -128,6 +136,22 @@ void Describe(const Composition& composition, const std::unordered_map<Hash128, 
 
 }  // namespace
 
+std::unordered_set<int64_t> AppImpl::Excluded(const AskRequest& request, const Recall& recall,
+                                              const HeldTurns* held) {
+  std::unordered_set<int64_t> rows;
+  if (held != nullptr) {
+    for (const auto& [row, version] : held->versions) rows.insert(row);
+  }
+  if (request.filter == nullptr) return rows;
+  // An episode comes whole, but not with facts that the filter keeps out.
+  for (const auto& [id, episode] : recall.episodes) {
+    for (const Fact& fact : episode.facts) {
+      if (!request.filter->Matches(fact)) rows.insert(fact.row);
+    }
+  }
+  return rows;
+}
+
 Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* held) {
   Prepared prepared;
   ComposeOptions options = request.compose;
@@ -148,10 +172,9 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
   options.fact_tokens = options.fact_tokens == 0 ? room : std::min(options.fact_tokens, room);
   if (options.fact_tokens == 0) options.facts = 0;
 
-  static const std::unordered_set<int64_t> kNothingHeld;
   const std::vector<Piece> pieces =
-      ChoosePieces(recall.hits, recall.episodes, held == nullptr ? kNothingHeld : held->rows,
-                   options, [this](const Fact& fact) {
+      ChoosePieces(recall.hits, recall.episodes, Excluded(request, recall, held), options,
+                   [this](const Fact& fact) {
                      const auto tokens = fact_tokens_->Get(fact);
                      return tokens ? static_cast<uint32_t>((*tokens)->size()) : UINT32_MAX / 2;
                    });
@@ -160,12 +183,12 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
     const std::vector<Token> block = engine_->format().MemoryBlock(held->ended);
     before.insert(before.end(), block.begin(), block.end());
   }
-  const bool header_kv = first_turn && request.mode == MemoryMode::kKv;
-  Opening opening{before, header_kv ? header_key_ : Hash128{}};
+  Opening opening{before, first_turn ? header_key_ : Hash128{}};
 
   for (int round = 1;; ++round) {
     INFERSCALE_ASSIGN(Composition composition, Compose(opening, pieces, tail, recall.kv,
                                                        recall.hits, options, *fact_tokens_));
+    if (request.mode != MemoryMode::kKv) composition.spans.clear();
     prepared.times.compose_ms += watch.LapMs();
     std::unordered_map<Hash128, Tier> tiers;
     INFERSCALE_ASSIGN(const bool usable, Pin(composition, prepared, tiers));
@@ -179,7 +202,10 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
     for (auto record = recall.kv.begin(); record != recall.kv.end();) {
       record = tiers.contains(record->second.key) ? std::next(record) : recall.kv.erase(record);
     }
-    if (!tiers.contains(opening.key)) opening.key = {};
+    if (!opening.key.IsZero() && !tiers.contains(opening.key)) {
+      opening.key = {};
+      INFERSCALE_TRY(EnsureHeaderKv());  // for the next question
+    }
     if (round == kComposeRounds) {
       recall.kv.clear();
       opening.key = {};
@@ -228,6 +254,15 @@ Result<Prompt> AppImpl::ComposePrompt(const AskRequest& request, std::vector<Use
   return std::move(prepared.prompt);
 }
 
+Result<bool> AppImpl::StillHolds(const HeldTurns& held) {
+  std::vector<int64_t> rows;
+  for (const auto& [row, version] : held.versions) rows.push_back(row);
+  INFERSCALE_ASSIGN(const std::vector<Fact> facts, facts_->GetRows(rows));
+  return facts.size() == rows.size() &&
+         std::all_of(facts.begin(), facts.end(),
+                     [&](const Fact& fact) { return held.versions.at(fact.row) == fact.version; });
+}
+
 // ---- conversations -----------------------------------------------------------------------------
 namespace {
 
@@ -238,23 +273,26 @@ class ConversationImpl final : public Conversation {
 
   Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override {
     const Stopwatch since_question;
-    auto prepared = app_.Prepare(request, &held_);
-    bool restarted = false;
-    if (!prepared && prepared.error().code == Code::kExhausted && !held_.tokens.empty()) {
-      // The context is full: begin anew; what matters of the past is in memory.
+    INFERSCALE_ASSIGN(const bool holds, app_.StillHolds(held_));
+    auto prepared = app_.Prepare(request, holds ? &held_ : &kNothing);
+    // A full context begins anew as well; what matters of the past is in memory.
+    const bool full = !prepared && prepared.error().code == Code::kExhausted;
+    if (holds && full && !held_.tokens.empty()) prepared = app_.Prepare(request, &kNothing);
+    if (!prepared) return tl::unexpected(prepared.error());
+    const bool restarted = !holds || full;
+    if (restarted) {
       held_ = {};
       app_.engine().EndSession(session_);
-      restarted = true;
-      prepared = app_.Prepare(request, &held_);
     }
-    if (!prepared) return tl::unexpected(prepared.error());
     std::vector<Token> tokens = prepared->prompt.tokens;
     std::vector<Token> generated;
     INFERSCALE_ASSIGN(Answer answer, app_.Generate(std::move(*prepared), request, session_,
                                                    since_question, on_text, &generated));
     tokens.insert(tokens.end(), generated.begin(), generated.end());
     held_.tokens = std::move(tokens);
-    for (const UsedFact& used : answer.facts) held_.rows.insert(used.fact.row);
+    for (const UsedFact& used : answer.facts) {
+      held_.versions[used.fact.row] = used.fact.version;
+    }
     // A control token says nothing; the last one of a finished turn is the model's own end.
     held_.ended = answer.finish == FinishReason::kStop && !generated.empty() &&
                   app_.engine().Detokenize(std::span(generated).last(1)).empty();
@@ -265,6 +303,8 @@ class ConversationImpl final : public Conversation {
   uint32_t tokens() const override { return static_cast<uint32_t>(held_.tokens.size()); }
 
  private:
+  inline static const HeldTurns kNothing;
+
   AppImpl& app_;
   uint64_t session_;
   HeldTurns held_;

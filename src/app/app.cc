@@ -142,6 +142,13 @@ Status AppImpl::NeedAtLeast(Need need, std::string_view what) const {
   return Fail(Code::kInternal, "{} needs a model that was not opened", what);
 }
 
+// The change itself is committed: what can't be erased now stays on the garbage list.
+void AppImpl::EraseKvOfTheGone() {
+  if (Status erased = CollectGarbage(); !erased) {
+    spdlog::warn("KV of changed facts is not erased yet: {}", erased.error().message);
+  }
+}
+
 void AppImpl::WakeEncoder() {
   {
     const std::lock_guard lock(wake_mutex_);
@@ -154,6 +161,9 @@ void AppImpl::WakeEncoder() {
 
 Result<std::vector<AddResult>> AppImpl::Add(std::span<const Fact> facts) {
   INFERSCALE_TRY(NeedAtLeast(Need::kSearch, "Add"));
+  for (size_t i = 0; i < facts.size(); ++i) {
+    if (facts[i].scope.user.empty()) return Fail(Code::kInvalid, "fact {} has no user", i);
+  }
   std::vector<AddResult> results;
   results.reserve(facts.size());
   for (size_t first = 0; first < facts.size(); first += kAddBatch) {
@@ -193,21 +203,21 @@ Result<Fact> AppImpl::Update(const std::string& tenant, const std::string& id,
   }
   INFERSCALE_ASSIGN(Fact updated,
                     facts_->Update(tenant, id, update, vector, embedder_->identity()));
-  INFERSCALE_TRY(CollectGarbage());
+  EraseKvOfTheGone();
   WakeEncoder();
   return updated;
 }
 
 Result<size_t> AppImpl::Delete(const std::string& tenant, std::span<const std::string> ids) {
   INFERSCALE_ASSIGN(const size_t count, facts_->Delete(tenant, ids));
-  INFERSCALE_TRY(CollectGarbage());
+  EraseKvOfTheGone();
   WakeEncoder();
   return count;
 }
 
 Result<size_t> AppImpl::DeleteScope(const Scope& scope) {
   INFERSCALE_ASSIGN(const size_t count, facts_->DeleteScope(scope));
-  INFERSCALE_TRY(CollectGarbage());
+  EraseKvOfTheGone();
   WakeEncoder();
   return count;
 }

@@ -89,7 +89,8 @@ struct AskTimes {
 struct Answer {
   std::string text;
   FinishReason finish = FinishReason::kStop;
-  bool restarted = false;       // a conversation's context was full, and this answer began it anew
+  bool restarted = false;  // a conversation began anew with this answer: its context was full, or
+                           // a fact that it had read was changed or deleted
   std::vector<UsedFact> facts;  // in the order of the prompt
   AskTimes times;
   GenerateStats stats;
@@ -139,7 +140,8 @@ class App {
 
   // ---- facts (Need::kFacts, but for those that need a vector: Need::kSearch) ------------------
   virtual FactStore& facts() = 0;  // for reading
-  // Durable and searchable on return; KV follows (EncodePending or the background).
+  // Durable and searchable on return; KV follows (EncodePending or the background). kInvalid if a
+  // fact has no user.
   virtual Result<std::vector<AddResult>> Add(std::span<const Fact> facts) = 0;
   virtual Result<Fact> Update(const std::string& tenant, const std::string& id,
                               const FactUpdate& update) = 0;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,8 +30,8 @@ struct Prepared {
 // The tokens a conversation holds already, before which nothing may change.
 struct HeldTurns {
   std::vector<Token> tokens;
-  std::unordered_set<int64_t> rows;  // of facts in it
-  bool ended = false;                // the last token ends the model's turn
+  std::unordered_map<int64_t, uint32_t> versions;  // of facts in it, by row
+  bool ended = false;                              // the last token ends the model's turn
 };
 
 class AppImpl final : public App {
@@ -66,6 +67,8 @@ class AppImpl final : public App {
   // ---- answer.cc ---------------------------------------------------------------------------
   // `held` is null for a question by itself. A later turn's facts are those not held yet.
   Result<Prepared> Prepare(const AskRequest& request, const HeldTurns* held);
+  // False if a fact that the conversation has read is changed or gone: it must not go on from it.
+  Result<bool> StillHolds(const HeldTurns& held);
   // Runs a prepared prompt; `generated` gets the ids.
   Result<Answer> Generate(Prepared prepared, const AskRequest& request, uint64_t session,
                           const Stopwatch& since_question, const OnText& on_text,
@@ -78,6 +81,7 @@ class AppImpl final : public App {
   Status OpenSearch();
   Status OpenAnswers();
   Status EnsureHeaderKv();
+  void EraseKvOfTheGone();
   void WakeEncoder();
   Status NeedAtLeast(Need need, std::string_view what) const;
   Status PutMissingVectors();
@@ -85,6 +89,9 @@ class AppImpl final : public App {
   // ---- answer.cc ---------------------------------------------------------------------------
   Result<Recall> Retrieve(const AskRequest& request, const ComposeOptions& options,
                           const HeldTurns* held, AskTimes& times);
+  // Rows that must not come in: what the conversation holds and what the filter keeps out.
+  static std::unordered_set<int64_t> Excluded(const AskRequest& request, const Recall& recall,
+                                              const HeldTurns* held);
   Result<std::vector<Token>> TailTokens(const AskRequest& request, const HeldTurns* held,
                                         bool with_facts) const;
   // Pins what the spans name and checks the tokens. False: some KV was unusable, is forgotten, and
@@ -94,10 +101,15 @@ class AppImpl final : public App {
 
   // ---- encode.cc ---------------------------------------------------------------------------
   struct EncodeGroup;
-  Result<bool> EncodeBatch(bool full_only, EncodeProgress& progress);
-  Result<std::vector<EncodeGroup>> PlanBatch(std::span<const int64_t> ids);
+  // Encodes pending episodes after `*after`, at most `limit`, and moves `*after` behind them. False
+  // if there are none. `keep_going` is asked between groups.
+  Result<bool> EncodeBatch(size_t limit, bool full_only, int64_t* after,
+                           const std::function<bool()>& keep_going, EncodeProgress& progress);
+  Result<std::vector<EncodeGroup>> PlanBatch(std::span<const int64_t> ids,
+                                             EncodeProgress& progress);
   Result<EncodeGroup> PlanEpisode(Episode episode);
   Status RunGroup(const EncodeGroup& group, EncodeProgress& progress);
+  Status PutKv(std::span<const KvPut> puts);
   Status StoreGroup(const EncodeGroup& group, EncodeResult& result, EncodeProgress& progress);
   void EncodeInBackground(const std::stop_token& stop);
   Result<std::vector<int64_t>> Neighbours(const Episode& episode, size_t count);

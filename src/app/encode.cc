@@ -11,8 +11,9 @@
 namespace inferscale {
 namespace {
 
-constexpr size_t kBatchEpisodes = 24;  // in memory at a time: what bounds the queue
-constexpr int64_t kQuietMs = 2000;     // after the last add, before open episodes are encoded
+constexpr size_t kBatchEpisodes = 24;      // in memory at a time: what bounds the queue
+constexpr size_t kBackgroundEpisodes = 4;  // fewer, so that stopping does not take long
+constexpr int64_t kQuietMs = 2000;         // after the last add, before open episodes are encoded
 // Without news from this process, how often to look for what others have added.
 constexpr std::chrono::milliseconds kFirstPoll{500};
 constexpr std::chrono::milliseconds kLastPoll{16000};
@@ -113,14 +114,24 @@ Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(Episode episode) {
   return group;
 }
 
-Result<std::vector<AppImpl::EncodeGroup>> AppImpl::PlanBatch(std::span<const int64_t> ids) {
+Result<std::vector<AppImpl::EncodeGroup>> AppImpl::PlanBatch(std::span<const int64_t> ids,
+                                                             EncodeProgress& progress) {
   INFERSCALE_ASSIGN(std::vector<Episode> episodes, facts_->GetEpisodes(ids));
   std::vector<EncodeGroup> groups;
   for (Episode& episode : episodes) {
     const int64_t id = episode.id;
     auto plan = PlanEpisode(std::move(episode));
     if (!plan) {
-      if (plan.error().code != Code::kUnsupported) return tl::unexpected(plan.error());
+      switch (plan.error().code) {
+        case Code::kTransient:
+        case Code::kCancelled:
+          return tl::unexpected(plan.error());
+        case Code::kConflict:
+          continue;  // its window changed meanwhile; it stays pending
+        default:
+          break;
+      }
+      ++progress.failed;
       INFERSCALE_TRY(
           facts_->PutEncodeFailure(engine_->info().fingerprint, id, plan.error().message));
       continue;
@@ -133,6 +144,14 @@ Result<std::vector<AppImpl::EncodeGroup>> AppImpl::PlanBatch(std::span<const int
   return groups;
 }
 
+// A quota counts what is dead on the disk too: make room once before giving up.
+Status AppImpl::PutKv(std::span<const KvPut> puts) {
+  Status put = kv_->Put(puts);
+  if (put || put.error().code != Code::kExhausted) return put;
+  if (auto compacted = kv_->Compact(/*full=*/false); !compacted) return put;
+  return kv_->Put(puts);
+}
+
 Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
                            EncodeProgress& progress) {
   const ModelInfo& model = engine_->info();
@@ -142,21 +161,23 @@ Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
                      capture.tokens},
                     result.records[capture.item][capture.range].data});
   }
-  INFERSCALE_TRY(kv_->Put(puts));
+  INFERSCALE_TRY(PutKv(puts));
   std::vector<Hash128> orphans;
+  Status first_error;
   for (const EncodeGroup::Capture& capture : group.captures) {
     Status put = facts_->PutKv(model.fingerprint, capture.encoded);
     if (put) {
       ++progress.episodes_done;
       progress.facts_done += capture.encoded.fact_ids.size();
       progress.stored_tokens += capture.tokens.size();
-    } else if (put.error().code == Code::kConflict) {
-      orphans.push_back(capture.encoded.kv.key);  // it changed meanwhile; it stays pending
-    } else {
-      return put;
+      continue;
     }
+    orphans.push_back(capture.encoded.kv.key);
+    // A conflict: it changed meanwhile, and stays pending.
+    if (put.error().code != Code::kConflict && first_error) first_error = put;
   }
-  return kv_->Erase(orphans);
+  INFERSCALE_TRY(kv_->Erase(orphans));
+  return first_error;
 }
 
 Status AppImpl::RunGroup(const EncodeGroup& group, EncodeProgress& progress) {
@@ -174,14 +195,21 @@ Status AppImpl::RunGroup(const EncodeGroup& group, EncodeProgress& progress) {
   return StoreGroup(group, *result, progress);
 }
 
-// True if there was something to do.
-Result<bool> AppImpl::EncodeBatch(bool full_only, EncodeProgress& progress) {
-  INFERSCALE_ASSIGN(const std::vector<int64_t> ids,
-                    facts_->PendingEpisodes(engine_->info().fingerprint, encoding_, /*after=*/0,
-                                            kBatchEpisodes, full_only));
+Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, int64_t* after,
+                                  const std::function<bool()>& keep_going,
+                                  EncodeProgress& progress) {
+  INFERSCALE_TRY(facts_->DeleteExpired());
+  INFERSCALE_TRY(CollectGarbage());
+  INFERSCALE_ASSIGN(
+      const std::vector<int64_t> ids,
+      facts_->PendingEpisodes(engine_->info().fingerprint, encoding_, *after, limit, full_only));
   if (ids.empty()) return false;
-  INFERSCALE_ASSIGN(const std::vector<EncodeGroup> groups, PlanBatch(ids));
-  for (const EncodeGroup& group : groups) INFERSCALE_TRY(RunGroup(group, progress));
+  INFERSCALE_ASSIGN(const std::vector<EncodeGroup> groups, PlanBatch(ids, progress));
+  for (const EncodeGroup& group : groups) {
+    if (!keep_going()) return true;
+    INFERSCALE_TRY(RunGroup(group, progress));
+  }
+  *after = ids.back();
   INFERSCALE_TRY(CollectGarbage());
   return true;
 }
@@ -197,11 +225,19 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress) {
   EncodeProgress progress;
   const Stopwatch watch;
   INFERSCALE_ASSIGN(progress.episodes_total, PendingEpisodes());
+  int64_t after = 0;
+  uint64_t done_before = 0;  // when the present pass over the episodes began
   while (true) {
     progress.ms = watch.Ms();
     if (on_progress && !on_progress(progress)) return progress;
-    INFERSCALE_ASSIGN(const bool more, EncodeBatch(/*full_only=*/false, progress));
-    if (!more) return progress;
+    INFERSCALE_ASSIGN(const bool more, EncodeBatch(
+                                           kBatchEpisodes, /*full_only=*/false, &after,
+                                           [] { return true; }, progress));
+    if (more) continue;
+    // Another pass for what has come or changed meanwhile, unless this one achieved nothing.
+    if (progress.episodes_done == done_before) return progress;
+    done_before = progress.episodes_done;
+    after = 0;
   }
 }
 
@@ -213,26 +249,33 @@ Result<uint64_t> AppImpl::PendingEpisodes() {
 void AppImpl::EncodeInBackground(const std::stop_token& stop) {
   std::chrono::milliseconds poll = kFirstPoll;
   int64_t seen_add_ms = 0;
+  int64_t after = 0;
   while (!stop.stop_requested()) {
     const int64_t last_add_ms = last_add_ms_;
     // An open episode will grow: while facts still come, only full ones are worth the work.
     const bool quiet = clock_.NowMs() - last_add_ms >= kQuietMs;
     bool worked = false;
+    bool failed = false;
     {
       MutexLock lock(encode_mutex_);
       // Another process may be encoding: then there is nothing to do here.
       if (auto file_lock = SystemEnv().Lock(options_.data_dir + "/encode.lock"); file_lock) {
         EncodeProgress progress;
-        auto done = EncodeBatch(/*full_only=*/!quiet, progress);
-        if (!done) spdlog::warn("encoding in the background: {}", done.error().message);
+        auto done = EncodeBatch(
+            kBackgroundEpisodes, /*full_only=*/!quiet, &after,
+            [&] { return !stop.stop_requested(); }, progress);
+        failed = !done;
+        if (failed) spdlog::warn("encoding in the background: {}", done.error().message);
         worked = done.value_or(false);
       }
     }
     if (worked) continue;
-    poll = quiet && seen_add_ms == last_add_ms ? std::min(2 * poll, kLastPoll) : kFirstPoll;
+    after = 0;
+    const bool news = seen_add_ms != last_add_ms;
+    poll = failed || (quiet && !news) ? std::min(2 * poll, kLastPoll) : kFirstPoll;
     seen_add_ms = last_add_ms;
     std::unique_lock wait(wake_mutex_);
-    wake_.wait_for(wait, stop, poll, [&] { return last_add_ms_ != last_add_ms; });
+    wake_.wait_for(wait, stop, poll, [&] { return !failed && last_add_ms_ != last_add_ms; });
   }
 }
 

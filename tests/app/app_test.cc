@@ -347,6 +347,67 @@ TEST_F(AppTest, AConversationOnlyGrows) {
   EXPECT_EQ(log_->wrong_rows, 0U);
 }
 
+TEST_F(AppTest, AConversationForgetsWhatIsDeletedOrChanged) {
+  const std::vector<std::string> ids = AddMany(6, "secret");
+  auto conversation = app_->StartConversation();
+  AskRequest request;
+  request.scope.user = "ana";
+  request.question = "secret number3";
+  const auto ask = [&] {
+    auto answer = conversation->Ask(request, nullptr);
+    EXPECT_TRUE(answer.has_value());
+    const std::string read(log_->last_prompt.begin(), log_->last_prompt.end());
+    return std::pair(answer->restarted, read);
+  };
+  EXPECT_NE(ask().second.find("number3 "), std::string::npos);
+  ASSERT_TRUE(app_->Delete("default", std::vector<std::string>{ids[3]}).has_value());
+  const auto [restarted, read] = ask();
+  EXPECT_TRUE(restarted);
+  EXPECT_EQ(read.find("number3 "), std::string::npos);
+  EXPECT_NE(read.find("number4 "), std::string::npos);
+  FactUpdate update;
+  update.text = "secret number4 is another one now";
+  ASSERT_TRUE(app_->Update("default", ids[4], update).has_value());
+  EXPECT_NE(ask().second.find("another one now"), std::string::npos);
+}
+
+TEST_F(AppTest, AnEpisodeComesWithoutWhatTheFilterKeepsOut) {
+  std::vector<Fact> facts;
+  for (int i = 0; i < 6; ++i) {
+    facts.push_back(Make("topic number" + std::to_string(i)));
+    facts.back().metadata = i % 2 == 0 ? R"({"kind": "work"})" : R"({"kind": "home"})";
+  }
+  ASSERT_TRUE(app_->Add(facts).has_value());
+  Encode();
+  const auto filter = Filter::Parse(R"({"kind": "work"})");
+  ASSERT_TRUE(filter.has_value());
+  AskRequest request;
+  request.scope.user = "ana";
+  request.question = "topic";
+  request.filter = &*filter;
+  request.compose.plain_last = 0;
+  const auto answer = app_->Ask(request, nullptr);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->facts.size(), 3U);
+  for (const UsedFact& used : answer->facts) {
+    EXPECT_EQ(used.fact.metadata.find("home"), std::string::npos);
+  }
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(AppTest, BothModesReadTheSamePromptWhenSomeKvIsMissing) {
+  AddMany(10);
+  Encode();
+  AddMany(5, "topic later");
+  EXPECT_EQ(Ask("topic").text, Ask("topic", MemoryMode::kText).text);
+}
+
+TEST_F(AppTest, AFactNeedsAUser) {
+  const auto added = app_->Add(std::vector<Fact>{Make("whose is it?", "")});
+  ASSERT_FALSE(added.has_value());
+  EXPECT_EQ(added.error().code, Code::kInvalid);
+}
+
 TEST_F(AppTest, AFullContextBeginsAnew) {
   AddMany(30);
   auto conversation = app_->StartConversation();
