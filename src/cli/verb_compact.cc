@@ -12,13 +12,18 @@ Result<int> Run(const Options& options) {
   if (options.json()) {
     PrintJson({{"segments_rewritten", report.segments_rewritten},
                {"segments_removed", report.segments_removed},
+               {"segments_busy", report.segments_busy},
                {"bytes_freed", report.bytes_freed}});
   } else {
     Print(fmt::format("Compacted: {} freed, {} segments rewritten, {} removed\n",
                       FormatBytes(report.bytes_freed), FormatCount(report.segments_rewritten),
                       FormatCount(report.segments_removed)));
   }
-  return kExitOk;
+  if (report.segments_busy == 0) return kExitOk;
+  return Fail(Code::kConflict,
+              "{} files are in use by another process, and what was deleted may still be in them: "
+              "stop it, or run compact again when it has ended",
+              report.segments_busy);
 }
 
 }  // namespace

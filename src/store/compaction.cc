@@ -22,8 +22,9 @@ Result<CompactReport> Compaction::Run() {
 Status Compaction::CompactSegment(const std::string& segment) {
   const auto lock = SegmentLock::Take(env_, options_.dir, segment);
   if (!lock) {
-    if (lock.error().code == Code::kConflict) return {};  // being appended to
-    return tl::unexpected(lock.error());
+    if (lock.error().code != Code::kConflict) return tl::unexpected(lock.error());
+    ++report_.segments_busy;  // being appended to
+    return {};
   }
 
   const auto file = env_.OpenRead(options_.dir + "/" + segment);

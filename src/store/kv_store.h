@@ -82,7 +82,8 @@ struct KvPut {
 struct CompactReport {
   uint64_t segments_rewritten = 0;
   uint64_t segments_removed = 0;
-  uint64_t bytes_freed = 0;  // allocated blocks
+  uint64_t segments_busy = 0;  // another process appends to them; erased bytes may stay in them
+  uint64_t bytes_freed = 0;    // allocated blocks
 };
 
 class KvStore {
