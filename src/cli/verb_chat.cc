@@ -121,8 +121,10 @@ class Chat {
       return {};
     }
     if (answer->restarted) {
-      Say("the context was full; the conversation begins anew, with what memory holds");
+      Say("the conversation begins anew, with what memory holds: its context was full, or a fact "
+          "that it had read was changed or deleted");
       used_.clear();
+      INFERSCALE_TRY(Start());  // what it remembered so far is out of its context now
     }
     if (args_.explain) Print(ExplainNumbers(*answer));
     used_.insert(used_.end(), answer->facts.begin(), answer->facts.end());
