@@ -125,8 +125,8 @@ void RotateIntoBlob(benchmark::State& state) {
                      .slots = {}}});
   }
   for (auto _ : state) {
-    const MutableByteSpan blob = buffer.Get(StateBlobSize(setup.traits.shape, 1, tokens));
-    const StateRows rows = WriteStateBlob(setup.traits.shape, 1, positions, blob);
+    const MutableByteSpan blob = buffer.Get(StateBlobSize(setup.traits.shape, {}, tokens));
+    const StateRows rows = WriteStateBlob(setup.traits.shape, {}, positions, blob);
     if (!Inject(work, {std::span(&table, 1), setup.ropes.layer_spec},
                 rows.Layout(setup.traits.shape), setup.threads)) {
       state.SkipWithError("inject");
@@ -141,7 +141,8 @@ void InjectIntoContext(benchmark::State& state) {
   const auto bytes = RandomRecord(setup.traits.shape, tokens);
   const FactKvView record{setup.traits.shape, tokens, bytes.data()};
   const std::vector<SequenceSpan> spans = FactsOf(record);
-  SequenceKv kv(setup.traits.shape, Dtype::kF16, 1, setup.ropes, setup.threads);
+  SequenceKv kv(setup.traits.shape, Dtype::kF16, setup.contexts.generate_form, setup.ropes,
+                setup.threads);
   for (auto _ : state) {
     if (!kv.Inject(setup.contexts.generate.get(), 0, 0, spans)) state.SkipWithError("inject");
   }
@@ -154,7 +155,8 @@ void Question(benchmark::State& state) {
   const auto tokens = static_cast<uint32_t>(state.range(0));
   const auto bytes = RandomRecord(setup.traits.shape, tokens);
   const FactKvView record{setup.traits.shape, tokens, bytes.data()};
-  SequenceKv kv(setup.traits.shape, Dtype::kF16, 1, setup.ropes, setup.threads);
+  SequenceKv kv(setup.traits.shape, Dtype::kF16, setup.contexts.generate_form, setup.ropes,
+                setup.threads);
   if (!kv.Inject(setup.contexts.generate.get(), 0, 0, FactsOf(record))) std::abort();
   for (auto _ : state) {
     setup.Compute(tokens, tokens + kQuestionTokens);
@@ -170,7 +172,8 @@ void InjectThenQuestion(benchmark::State& state) {
   const auto bytes = RandomRecord(setup.traits.shape, tokens);
   const FactKvView record{setup.traits.shape, tokens, bytes.data()};
   const std::vector<SequenceSpan> spans = FactsOf(record);
-  SequenceKv kv(setup.traits.shape, Dtype::kF16, 1, setup.ropes, setup.threads);
+  SequenceKv kv(setup.traits.shape, Dtype::kF16, setup.contexts.generate_form, setup.ropes,
+                setup.threads);
   for (auto _ : state) {
     if (!kv.Inject(setup.contexts.generate.get(), 0, 0, spans)) state.SkipWithError("inject");
     setup.Compute(tokens, tokens + kQuestionTokens);

@@ -21,10 +21,11 @@ struct Case {
   uint32_t without_positions = 0;
 };
 
-class RopeVariants : public testing::TestWithParam<Case> {
+// A model, and whether it generates with flash attention.
+class RopeVariants : public testing::TestWithParam<std::tuple<Case, bool>> {
  protected:
   void SetUp() override {
-    model_ = MakeRandomModel(GetParam().spec);
+    model_ = MakeRandomModel(std::get<Case>(GetParam()).spec);
     ASSERT_NE(model_.model, nullptr);
     auto traits = InspectModel(model_.model.get(), model_.rope_tensors, model_.label);
     ASSERT_TRUE(traits) << traits.error().message;
@@ -34,7 +35,8 @@ class RopeVariants : public testing::TestWithParam<Case> {
                                   .slots = kStreams,
                                   .slot_tokens = 512,
                                   .encode_tokens = 512,
-                                  .batch_tokens = 512},
+                                  .batch_tokens = 512,
+                                  .flash_attention = std::get<bool>(GetParam())},
                                  model_.label);
     ASSERT_TRUE(contexts) << contexts.error().message;
     contexts_ = std::move(*contexts);
@@ -68,8 +70,13 @@ TEST_P(RopeVariants, KeysRotateAsTheMetadataSays) {
   for (const uint8_t spec : test_.ropes.layer_spec) {
     none += test_.ropes.specs[spec].kind == RopeKind::kNone ? 1 : 0;
   }
-  EXPECT_EQ(none, GetParam().without_positions);
-  EXPECT_TRUE(ProbeStateLayout(contexts_.generate.get(), traits_.shape, Dtype::kF16, kStreams));
+  EXPECT_EQ(none, std::get<Case>(GetParam()).without_positions);
+  StateForm form{.streams = kStreams, .transposed_values = !std::get<bool>(GetParam())};
+  EXPECT_TRUE(ProbeStateLayout(contexts_.generate.get(), traits_.shape, Dtype::kF16, form));
+  form.transposed_values = !form.transposed_values;
+  const Status other = ProbeStateLayout(contexts_.generate.get(), traits_.shape, Dtype::kF16, form);
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("transposed"), std::string::npos) << other.error().message;
 }
 
 TEST_P(RopeVariants, WrongSpecIsNoticed) {
@@ -87,7 +94,7 @@ TEST_P(RopeVariants, CaptureAndInjectAtTheSamePositions) {
   const std::vector<Token> tokens = RandomTokens(random, 90);
   const std::vector<Token> question = RandomTokens(random, 5);
   llama_context* generate = contexts_.generate.get();
-  SequenceKv kv(traits_.shape, Dtype::kF16, kStreams, test_.ropes, 1);
+  SequenceKv kv(traits_.shape, Dtype::kF16, contexts_.generate_form, test_.ropes, 1);
 
   Decode(generate, tokens, 0, 0);
   std::vector<std::byte> record(tokens.size() * traits_.shape.TokenBytes());
@@ -108,8 +115,10 @@ TEST_P(RopeVariants, CaptureAndInjectAtTheSamePositions) {
     difference = std::max(difference, std::abs(double{actual[i]} - double{expected[i]}));
     largest = std::max(largest, std::abs(double{expected[i]}));
   }
-  // Un-rotating an f16 key and rounding it to f16 again moves a few keys by one unit.
-  EXPECT_LT(difference, 5e-3 * largest) << "largest logit " << largest;
+  // Un-rotating an f16 key and rounding it to f16 again moves a few keys by one unit: 3.2e-4 was
+  // seen. ggml's flash attention adds sums in f16, which see the rows in another order: 4.1e-3.
+  const double bound = std::get<bool>(GetParam()) ? 1e-2 : 1e-3;
+  EXPECT_LT(difference, bound * largest) << "largest logit " << largest;
   RecordProperty("difference", std::to_string(difference / largest));
 }
 
@@ -120,8 +129,8 @@ TEST_P(RopeVariants, RecordMovesToAnyPosition) {
   const std::vector<Token> token = RandomTokens(random, 1);
   llama_context* encode = contexts_.encode.get();
   llama_context* generate = contexts_.generate.get();
-  SequenceKv in(traits_.shape, Dtype::kF32, 1, test_.ropes, 1);
-  SequenceKv out(traits_.shape, Dtype::kF16, kStreams, test_.ropes, 1);
+  SequenceKv in(traits_.shape, Dtype::kF32, {}, test_.ropes, 1);
+  SequenceKv out(traits_.shape, Dtype::kF16, contexts_.generate_form, test_.ropes, 1);
   std::vector<std::byte> record(traits_.shape.TokenBytes());
   const MutableFactKvView view{traits_.shape, 1, record.data()};
 
@@ -164,13 +173,19 @@ TEST_P(RopeVariants, RecordMovesToAnyPosition) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, RopeVariants,
-    testing::Values(Case{"Llama", {}}, Case{"Qwen3", {.architecture = "qwen3", .freq_base = 1e6F}},
-                    Case{"Phi3Partial", {.architecture = "phi3", .rotary_dims = 48}},
-                    Case{"Yarn", {.architecture = "qwen3", .scaling = "yarn", .factor = 4.0F}},
-                    Case{"YarnInterleaved", {.scaling = "yarn", .factor = 4.0F}},
-                    Case{"Linear", {.architecture = "qwen3", .scaling = "linear", .factor = 2.0F}},
-                    Case{"SmolLm3", {.architecture = "smollm3", .layers = 8}, 2}),
-    [](const auto& test) { return test.param.name; });
+    testing::Combine(
+        testing::Values(
+            Case{"Llama", {}}, Case{"Qwen3", {.architecture = "qwen3", .freq_base = 1e6F}},
+            Case{"Phi3Partial", {.architecture = "phi3", .rotary_dims = 48}},
+            Case{"Yarn", {.architecture = "qwen3", .scaling = "yarn", .factor = 4.0F}},
+            Case{"YarnInterleaved", {.scaling = "yarn", .factor = 4.0F}},
+            Case{"Linear", {.architecture = "qwen3", .scaling = "linear", .factor = 2.0F}},
+            Case{"SmolLm3", {.architecture = "smollm3", .layers = 8}, 2}),
+        testing::Bool()),
+    [](const auto& test) {
+      return std::string(std::get<Case>(test.param).name) +
+             (std::get<bool>(test.param) ? "FlashAttention" : "");
+    });
 
 TEST(SelfTest, SlidingWindowModelIsServedWithoutInjection) {
   auto engine = MakeRandomEngine({.architecture = "gemma3", .layers = 6, .window = 16});

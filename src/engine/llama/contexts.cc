@@ -1,5 +1,7 @@
 #include "engine/llama/contexts.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "base/llama_runtime.h"
@@ -17,7 +19,6 @@ llama_context_params CommonParams(const ContextSizes& sizes) {
   llama_context_params params = llama_context_default_params();
   params.n_threads = sizes.threads;
   params.n_threads_batch = sizes.threads;
-  // Values lie as rows then, one after another; see state_blob.h.
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
   params.no_perf = true;
   return params;
@@ -28,6 +29,22 @@ LlamaContextPtr MakeContext(llama_model* model, const llama_context_params& para
   LlamaContextPtr context(llama_init_from_model(model, params));
   if (context) llama_attach_threadpool(context.get(), threads, threads);
   return context;
+}
+
+// Without flash attention a step keeps the scores of all its tokens with the whole context. Large
+// models take fewer tokens a step, so that this stays small beside their weights.
+uint32_t StepTokens(const llama_model* model, const ContextSizes& sizes) {
+  constexpr uint64_t kMostBytes = uint64_t{256} << 20;
+  constexpr uint32_t kFewerTokens = 256;
+  if (sizes.flash_attention) return sizes.batch_tokens;
+  const uint64_t token_bytes = sizeof(float) * uint64_t{sizes.slot_tokens} *
+                               static_cast<uint32_t>(llama_model_n_head(model));
+  const uint32_t tokens = sizes.batch_tokens * token_bytes > kMostBytes
+                              ? std::min(sizes.batch_tokens, kFewerTokens)
+                              : sizes.batch_tokens;
+  spdlog::debug("attention scores: {} MiB for {} tokens a step", (tokens * token_bytes) >> 20,
+                tokens);
+  return tokens;
 }
 
 }  // namespace
@@ -42,10 +59,11 @@ Result<LlamaContexts> MakeContexts(llama_model* model, const ContextSizes& sizes
   llama_context_params params = CommonParams(sizes);
   params.n_ctx = sizes.slots * sizes.slot_tokens;
   params.n_batch = sizes.batch_tokens;
-  params.n_ubatch = sizes.batch_tokens;
+  params.n_ubatch = StepTokens(model, sizes);
   params.n_seq_max = sizes.slots;
   params.n_outputs_max = sizes.slots + kScoreOutputs;
   params.kv_unified = false;
+  if (!sizes.flash_attention) params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = GGML_TYPE_F16;
   params.type_v = GGML_TYPE_F16;
   TakeLlamaError();
@@ -54,6 +72,7 @@ Result<LlamaContexts> MakeContexts(llama_model* model, const ContextSizes& sizes
     return Fail(Code::kExhausted, "{}: no context of {} x {} tokens: {}", label, sizes.slots,
                 sizes.slot_tokens, TakeLlamaError());
   }
+  contexts.generate_form = {.streams = sizes.slots, .transposed_values = !sizes.flash_attention};
 
   params = CommonParams(sizes);
   params.n_ctx = sizes.encode_tokens;

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "engine/llama/handles.h"
+#include "engine/llama/state_blob.h"
 
 namespace inferscale {
 
@@ -15,12 +16,14 @@ struct ContextSizes {
   uint32_t slot_tokens = 0;
   uint32_t encode_tokens = 0;
   uint32_t batch_tokens = 512;
+  bool flash_attention = false;  // of the generating context; see FlashAttention
 };
 
 struct LlamaContexts {
   ThreadpoolPtr threads;     // first: the contexts use it to their end
   LlamaContextPtr generate;  // F16, one stream per slot
-  LlamaContextPtr encode;    // F32, unified, kEncodeSequences sequences
+  StateForm generate_form;
+  LlamaContextPtr encode;  // F32, unified, kEncodeSequences sequences, flash attention
 };
 
 // kExhausted, naming `label`, if the memory is not there.

@@ -17,7 +17,7 @@ Encoder::Encoder(llama_context* context, const KvShape& shape, const LayerRopes&
       shape_(shape),
       capacity_(capacity),
       vocabulary_(vocabulary),
-      kv_(shape, Dtype::kF32, 1, ropes, threads),
+      kv_(shape, Dtype::kF32, {}, ropes, threads),
       interrupt_(interrupt) {
   llama_set_abort_callback(context, &ShouldAbort, this);
 }

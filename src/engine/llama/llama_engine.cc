@@ -39,16 +39,10 @@ ContextSizes SizesFor(const LlamaEngineOptions& options, const LlamaModelTraits&
   sizes.slot_tokens = choose(options.context_tokens, kDefaultContext);
   sizes.encode_tokens = std::min(choose(options.encode_tokens, kDefaultEncode), sizes.slot_tokens);
   sizes.batch_tokens = std::min(sizes.batch_tokens, sizes.encode_tokens);
+  sizes.flash_attention =
+      options.flash_attention == FlashAttention::kOn ||
+      (options.flash_attention == FlashAttention::kAuto && llama_supports_gpu_offload());
   return sizes;
-}
-
-// What a token costs in matrix products, in pairs of tokens that attention computes (Slot::Pad).
-// The factor was measured with SmolLM2-135M on AVX-512: 6.5 ms a token, 22 us a pair.
-double PaddingCost(const llama_model* model, const KvShape& shape) {
-  constexpr double kFactor = 0.038;
-  if (llama_supports_gpu_offload()) return 1e30;  // other kernels
-  const double attention = double{1} * shape.layers * shape.k_dim * llama_model_n_head(model);
-  return kFactor * static_cast<double>(llama_model_n_params(model)) / attention;
 }
 
 class LlamaEngine final : public Engine {
@@ -68,8 +62,7 @@ class LlamaEngine final : public Engine {
  private:
   explicit LlamaEngine(LlamaModelPtr model) : model_(std::move(model)), vocabulary_(model_.get()) {}
 
-  Result<LayerRopes> TestModel(const LlamaModelTraits& traits, const ContextSizes& sizes,
-                               bool injection);
+  Result<LayerRopes> TestModel(const LlamaModelTraits& traits, bool injection);
   void StartThread(const LayerRopes& ropes, const ContextSizes& sizes,
                    const LlamaEngineOptions& options);
   Status CheckPrompt(Prompt& prompt) const;
@@ -111,7 +104,7 @@ Result<std::unique_ptr<Engine>> LlamaEngine::Make(LoadedLlamaModel loaded,
   info.context_tokens = sizes.slot_tokens;
   info.encode_tokens = sizes.encode_tokens;
   info.vocabulary = engine->vocabulary_.size();
-  INFERSCALE_ASSIGN(const LayerRopes ropes, engine->TestModel(traits, sizes, options.injection));
+  INFERSCALE_ASSIGN(const LayerRopes ropes, engine->TestModel(traits, options.injection));
   info.fingerprint = MakeFingerprint({.weights = loaded.weights,
                                       .adapter = "",
                                       .engine = "llama",
@@ -122,14 +115,12 @@ Result<std::unique_ptr<Engine>> LlamaEngine::Make(LoadedLlamaModel loaded,
   return engine;
 }
 
-Result<LayerRopes> LlamaEngine::TestModel(const LlamaModelTraits& traits, const ContextSizes& sizes,
-                                          bool injection) {
+Result<LayerRopes> LlamaEngine::TestModel(const LlamaModelTraits& traits, bool injection) {
   INFERSCALE_ASSIGN(LlamaSelfTest test, RunSelfTest(contexts_.encode.get(), traits));
   info_.self_test = std::move(test.result);
   if (info_.self_test.passed) {
-    const uint32_t streams = sizes.slots;
-    const Status layout =
-        ProbeStateLayout(contexts_.generate.get(), traits.shape, Dtype::kF16, streams);
+    const Status layout = ProbeStateLayout(contexts_.generate.get(), traits.shape, Dtype::kF16,
+                                           contexts_.generate_form);
     if (!layout) {
       info_.self_test.passed = false;
       info_.self_test.summary = layout.error().message;
@@ -144,14 +135,13 @@ Result<LayerRopes> LlamaEngine::TestModel(const LlamaModelTraits& traits, const 
 
 void LlamaEngine::StartThread(const LayerRopes& ropes, const ContextSizes& sizes,
                               const LlamaEngineOptions& options) {
-  kv_.emplace(info_.shape, Dtype::kF16, sizes.slots, ropes, sizes.threads);
+  kv_.emplace(info_.shape, Dtype::kF16, contexts_.generate_form, ropes, sizes.threads);
   encoder_.emplace(contexts_.encode.get(), info_.shape, ropes, sizes.encode_tokens,
                    info_.vocabulary, sizes.threads, &request_came_);
-  const double padding_cost = PaddingCost(model_.get(), info_.shape);
   std::vector<Slot> slots;
   for (uint32_t i = 0; i < sizes.slots; ++i) {
     slots.emplace_back(contexts_.generate.get(), static_cast<llama_seq_id>(i), &*kv_, &vocabulary_,
-                       sizes.slot_tokens, padding_cost);
+                       sizes.slot_tokens);
   }
   scheduler_.emplace(contexts_.generate.get(), std::move(slots), &*encoder_, &request_came_,
                      sizes.batch_tokens, options.queue_limit);

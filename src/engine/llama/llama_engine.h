@@ -13,6 +13,15 @@
 
 namespace inferscale {
 
+// In the context that generates. On a CPU ggml's flash attention is slow for the few tokens of a
+// question or an answer, and sums in f16 for them; on a GPU it is fast, and values that are kept in
+// rows for it are written at once. Facts are always encoded with it: those batches are large.
+enum class FlashAttention : uint8_t {
+  kAuto,  // on if libllama can use a GPU
+  kOn,
+  kOff,
+};
+
 struct LlamaEngineOptions {
   std::string model_path;
   int threads = 0;              // 0: as many as the machine has
@@ -20,7 +29,8 @@ struct LlamaEngineOptions {
   uint32_t context_tokens = 0;  // of a slot; 0: the model's, at most 8192
   uint32_t encode_tokens = 0;   // longest prefix + item; 0: 4096, at most the context
   uint32_t queue_limit = 64;    // requests that may wait for a slot
-  bool injection = true;        // false: prefill everything, as for a model that can't
+  FlashAttention flash_attention = FlashAttention::kAuto;
+  bool injection = true;  // false: prefill everything, as for a model that can't
 };
 
 // Loads the model and tests it. kNotFound, kInvalid, kCorrupt or kUnsupported with the file's name

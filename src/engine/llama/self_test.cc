@@ -5,7 +5,6 @@
 #include <cstring>
 #include <string>
 
-#include "engine/llama/state_blob.h"
 #include "ops/capture/capture.h"
 #include "ops/inject/inject.h"
 
@@ -43,6 +42,10 @@ Result<std::vector<std::byte>> StateOfOneToken(llama_context* context, llama_seq
     return Fail(Code::kInternal, "llama.cpp gave {} bytes of a state of {}", read, state.size());
   }
   return state;
+}
+
+const char* FormName(const StateForm& form) {
+  return form.transposed_values ? "transposed" : "plain";
 }
 
 Status CheckShape(const StateRows& rows, const KvShape& shape, Dtype dtype) {
@@ -92,8 +95,8 @@ Result<std::vector<std::byte>> Rotate(const StateRows& at_zero, const LlamaModel
   const CaptureSpan capture{view, span};
   INFERSCALE_TRY(Capture(std::span(&capture, 1), tables, at_zero.Layout(shape)));
 
-  std::vector<std::byte> blob(StateBlobSize(shape, 1, 1));
-  const StateRows rows = WriteStateBlob(shape, 1, std::span(&kPosition, 1), blob);
+  std::vector<std::byte> blob(StateBlobSize(shape, {}, 1));
+  const StateRows rows = WriteStateBlob(shape, {}, std::span(&kPosition, 1), blob);
   span.position = kPosition;
   const InjectSpan inject{view, span};
   INFERSCALE_TRY(Inject(std::span(&inject, 1), tables, rows.Layout(shape)));
@@ -168,11 +171,12 @@ Result<LlamaSelfTest> RunSelfTest(llama_context* context, const LlamaModelTraits
 }
 
 Status ProbeStateLayout(llama_context* context, const KvShape& shape, Dtype dtype,
-                        uint32_t streams) {
+                        const StateForm& form) {
   INFERSCALE_ASSIGN(const auto bytes, StateOfOneToken(context, 0, 0));
   INFERSCALE_ASSIGN(const StateRows rows, ParseStateBlob(bytes));
-  if (rows.streams != streams) {
-    return Fail(Code::kUnsupported, "the state has {} streams, not {}", rows.streams, streams);
+  if (rows.form != form) {
+    return Fail(Code::kUnsupported, "the state has {} streams and {} values, not {} and {}",
+                rows.form.streams, FormName(rows.form), form.streams, FormName(form));
   }
   return CheckShape(rows, shape, dtype);
 }

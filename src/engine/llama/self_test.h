@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "engine/llama/model_info.h"
+#include "engine/llama/state_blob.h"
 
 namespace inferscale {
 
@@ -23,10 +24,10 @@ struct LlamaSelfTest {
 // empty. Fails only if the model can't decode; everything else is a test that did not pass.
 Result<LlamaSelfTest> RunSelfTest(llama_context* context, const LlamaModelTraits& traits);
 
-// Decodes one token, reads the state and checks that it is `shape` in `dtype` and `streams`.
-// Leaves sequence 0 empty.
+// Decodes one token, reads the state and checks that it is `shape` in `dtype` and `form`. Leaves
+// sequence 0 empty.
 Status ProbeStateLayout(llama_context* context, const KvShape& shape, Dtype dtype,
-                        uint32_t streams);
+                        const StateForm& form);
 
 }  // namespace inferscale
 

@@ -32,9 +32,10 @@ struct SequenceCapture {
 // Belongs to the thread that owns the context.
 class SequenceKv {
  public:
-  // `shape` is that of the records; `cache` the dtype of the context's cache, `streams` 1 if the
-  // cache is unified, else its n_seq_max.
-  SequenceKv(const KvShape& shape, Dtype cache, uint32_t streams, const LayerRopes& ropes,
+  // `shape` is that of the records; `cache` the dtype of the context's cache, `form` that of its
+  // states: streams are 1 if the cache is unified, else its n_seq_max. Values are transposed only
+  // in a cache of 16 bits.
+  SequenceKv(const KvShape& shape, Dtype cache, const StateForm& form, const LayerRopes& ropes,
              int threads);
 
   // Adds the spans to sequence `seq`, which holds `held` tokens and keeps them. The positions of a
@@ -51,16 +52,21 @@ class SequenceKv {
   Result<ByteSpan> ReadState(llama_context* context, llama_seq_id seq);
   Status FillBlob(llama_context* context, llama_seq_id seq, uint32_t held,
                   std::span<const SequenceSpan> spans, MutableByteSpan& blob);
+  Status CheckState(const StateRows& rows) const;
+  std::vector<std::byte*> ValueRows(size_t count);
+  template <typename Work>
+  void ForEachLayer(size_t bytes, const Work& work) const;
   RopeTables Tables() const { return {tables_, layer_table_}; }
 
   KvShape shape_;
   KvShape cache_shape_;  // the same in the cache's dtype
-  uint32_t streams_;
+  StateForm form_;
   std::vector<RopeTable> tables_;
   std::vector<uint8_t> layer_table_;
   int threads_;
-  PageBuffer state_;  // as read from the context
-  PageBuffer blob_;   // as written to it
+  PageBuffer state_;   // as read from the context
+  PageBuffer blob_;    // as written to it
+  PageBuffer values_;  // [layer][row], of a context that has them transposed
 };
 
 }  // namespace inferscale

@@ -37,13 +37,12 @@ void Task::Fail(const Error& error) {
 }
 
 Slot::Slot(llama_context* context, llama_seq_id sequence, SequenceKv* kv,
-           const Vocabulary* vocabulary, uint32_t capacity, double padding_cost)
+           const Vocabulary* vocabulary, uint32_t capacity)
     : context_(context),
       sequence_(sequence),
       kv_(kv),
       vocabulary_(vocabulary),
-      capacity_(capacity),
-      padding_cost_(padding_cost) {}
+      capacity_(capacity) {}
 
 void Slot::Begin(std::unique_ptr<Task> task) {
   task_ = std::move(task);
@@ -121,27 +120,7 @@ uint32_t Slot::AddTo(Batch& batch, uint32_t max_tokens, uint32_t max_outputs) {
     batch.Add(TokenAt(i), static_cast<llama_pos>(i), sequence_, output);
     ++pending_;
   }
-  if (in_prompt()) Pad(batch, max_tokens);
   return static_cast<uint32_t>(output_rows_.size());
-}
-
-// ggml's attention on a CPU takes 64 tokens of a sequence at a time, and for fewer falls back to
-// code that is about nine times slower per pair of tokens. A short question after many facts is
-// faster with tokens added that nobody looks at. They cost `padding_cost_` pairs each.
-void Slot::Pad(Batch& batch, uint32_t max_tokens) {
-  constexpr uint32_t kTile = 64;
-  padding_ = 0;
-  // With other sequences in the batch ggml would split it at the shortest of them.
-  if (pending_ >= kTile || batch.size() != pending_ || kTile > max_tokens ||
-      held_.size() + kTile > capacity_) {
-    return;
-  }
-  const double gain = static_cast<double>(pending_) * static_cast<double>(held_.size());
-  if (gain < padding_cost_ * (kTile - pending_)) return;
-  while (pending_ + padding_ < kTile) {
-    batch.Add(TokenAt(held_.size()), static_cast<llama_pos>(held_.size() + pending_ + padding_++),
-              sequence_, false);
-  }
 }
 
 void Slot::TakeOutputs() {
@@ -151,11 +130,6 @@ void Slot::TakeOutputs() {
     held_.push_back(TokenAt(held_.size()));
   }
   pending_ = 0;
-  if (padding_ > 0) {
-    padding_ = 0;
-    llama_memory_seq_rm(llama_get_memory(context_), sequence_, static_cast<llama_pos>(held_.size()),
-                        -1);
-  }
   const auto rows = std::exchange(output_rows_, {});
   for (const int32_t row : rows) {
     const std::span<const float> logits(llama_get_logits_ith(context_, row), vocabulary_->size());

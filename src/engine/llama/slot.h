@@ -47,9 +47,8 @@ struct Task {
 
 class Slot {
  public:
-  // `padding_cost`: see Pad.
   Slot(llama_context* context, llama_seq_id sequence, SequenceKv* kv, const Vocabulary* vocabulary,
-       uint32_t capacity, double padding_cost);
+       uint32_t capacity);
 
   bool busy() const { return task_ != nullptr; }
   uint64_t session() const { return session_; }
@@ -75,7 +74,6 @@ class Slot {
 
  private:
   Token TokenAt(size_t index) const;
-  void Pad(Batch& batch, uint32_t max_tokens);
   void Emit(std::span<const float> logits);
   void Release();
 
@@ -89,8 +87,6 @@ class Slot {
   uint64_t session_ = 0;
   std::unique_ptr<Task> task_;
   size_t next_span_ = 0;
-  double padding_cost_;
-  uint32_t padding_ = 0;              // tokens after those, to be forgotten
   uint32_t pending_ = 0;              // tokens in the batch that is being decoded
   std::vector<int32_t> output_rows_;  // in that batch
 };

@@ -61,15 +61,33 @@ Result<Dtype> FromGgmlType(int32_t type) {
   }
 }
 
-// The K or the V half: `layers` times a head and rows of one size.
+struct LayerHead {
+  Dtype dtype = Dtype::kF16;
+  uint64_t row_bytes = 0;
+};
+
+Result<LayerHead> ReadLayerHead(ByteReader& reader, bool transposed, const char* half,
+                                uint32_t layer) {
+  const auto type = reader.Read<int32_t>();
+  const uint64_t element = transposed ? reader.Read<uint32_t>() : 1;
+  const uint64_t count = transposed ? reader.Read<uint32_t>() : reader.Read<uint64_t>();
+  if (!reader.ok()) return Fail(Code::kCorrupt, "state: ends before {} of layer {}", half, layer);
+  INFERSCALE_ASSIGN(const Dtype dtype, FromGgmlType(type));
+  if (transposed && element != DtypeSize(dtype)) {
+    return Fail(Code::kCorrupt, "state: {} of layer {} has elements of {} bytes in {}", half, layer,
+                element, DtypeName(dtype));
+  }
+  return LayerHead{dtype, element * count};
+}
+
+// The K or the V half: `layers` times a head and rows of one size, or their transpose.
 Status ParseHalf(ByteReader& reader, const char* half, StateRows& rows, size_t& row_bytes,
                  std::vector<std::byte*>& bases) {
+  const bool transposed = rows.form.transposed_values && &bases == &rows.v;
   bases.reserve(rows.layers);
   for (uint32_t layer = 0; layer < rows.layers; ++layer) {
-    const auto type = reader.Read<int32_t>();
-    const auto bytes = reader.Read<uint64_t>();
-    if (!reader.ok()) return Fail(Code::kCorrupt, "state: ends before {} of layer {}", half, layer);
-    INFERSCALE_ASSIGN(const Dtype dtype, FromGgmlType(type));
+    INFERSCALE_ASSIGN(const LayerHead head, ReadLayerHead(reader, transposed, half, layer));
+    const auto [dtype, bytes] = head;
     if (layer == 0) row_bytes = bytes;
     if (layer == 0 && &bases == &rows.k) rows.dtype = dtype;
     if (dtype != rows.dtype || bytes != row_bytes || bytes == 0) {
@@ -105,7 +123,8 @@ Status ParseStream(ByteReader& reader, uint32_t count, StateRows& rows) {
   rows.layers = reader.Read<uint32_t>();
   const uint32_t rotations = kHasRotations ? reader.Read<uint32_t>() | reader.Read<uint32_t>() : 0;
   if (!reader.ok()) return Fail(Code::kCorrupt, "state: ends before its layers");
-  if (transposed != 0) return Fail(Code::kUnsupported, "state: values are transposed");
+  if (transposed > 1) return Fail(Code::kCorrupt, "state: value form {}", transposed);
+  rows.form.transposed_values = transposed == 1;
   if (rotations != 0) return Fail(Code::kUnsupported, "state: keys or values are rotated");
   if (rows.layers == 0 || rows.layers > kMaxLayers) {
     return Fail(Code::kCorrupt, "state: {} layers", rows.layers);
@@ -128,17 +147,17 @@ CacheLayout StateRows::Layout(const KvShape& shape) const {
   return layout;
 }
 
-size_t StateBlobSize(const KvShape& shape, uint32_t streams, size_t rows) {
-  const size_t heads = 3 * sizeof(uint32_t) + streams * sizeof(uint32_t) +
+size_t StateBlobSize(const KvShape& shape, const StateForm& form, size_t rows) {
+  const size_t heads = 3 * sizeof(uint32_t) + form.streams * sizeof(uint32_t) +
                        (kHasRotations ? 4 : 2) * sizeof(uint32_t);
   return heads + rows * kRowMetaBytes + 2 * shape.layers * kLayerHeadBytes +
          rows * shape.TokenBytes();
 }
 
-StateRows WriteStateBlob(const KvShape& shape, uint32_t streams, std::span<const int32_t> positions,
-                         MutableByteSpan blob) {
+StateRows WriteStateBlob(const KvShape& shape, const StateForm& form,
+                         std::span<const int32_t> positions, MutableByteSpan blob) {
   StateRows rows;
-  rows.streams = streams;
+  rows.form = form;
   rows.positions.assign(positions.begin(), positions.end());
   rows.layers = shape.layers;
   rows.dtype = shape.dtype;
@@ -148,14 +167,14 @@ StateRows WriteStateBlob(const KvShape& shape, uint32_t streams, std::span<const
   SpanWriter writer(blob);
   writer.Write(kMagic);
   writer.Write(int32_t{0});
-  writer.Write(streams);
+  writer.Write(form.streams);
   writer.Write(static_cast<uint32_t>(positions.size()));
   for (const int32_t position : positions) {
     writer.Write(position);
     writer.Write(uint32_t{1});
     writer.Write(int32_t{0});
   }
-  writer.Write(uint32_t{0});  // values are not transposed
+  writer.Write(uint32_t{form.transposed_values});
   writer.Write(shape.layers);
   if (kHasRotations) {
     writer.Write(uint32_t{0});
@@ -164,14 +183,20 @@ StateRows WriteStateBlob(const KvShape& shape, uint32_t streams, std::span<const
   const auto half = [&](size_t row_bytes, std::vector<std::byte*>& bases) {
     for (uint32_t layer = 0; layer < shape.layers; ++layer) {
       writer.Write(GgmlType(shape.dtype));
-      writer.Write(uint64_t{row_bytes});
+      if (form.transposed_values && &bases == &rows.v) {
+        const auto element = static_cast<uint32_t>(DtypeSize(shape.dtype));
+        writer.Write(element);
+        writer.Write(static_cast<uint32_t>(row_bytes) / element);
+      } else {
+        writer.Write(uint64_t{row_bytes});
+      }
       bases.push_back(writer.Skip(row_bytes * positions.size()));
     }
   };
   half(rows.k_row_bytes, rows.k);
   half(rows.v_row_bytes, rows.v);
   // llama.cpp puts the rows into the destination's stream, whichever record they stand in.
-  for (uint32_t stream = 1; stream < streams; ++stream) writer.Write(uint32_t{0});
+  for (uint32_t stream = 1; stream < form.streams; ++stream) writer.Write(uint32_t{0});
   return rows;
 }
 
@@ -180,13 +205,13 @@ Result<StateRows> ParseStateBlob(ByteSpan blob) {
   StateRows rows;
   const auto magic = reader.Read<uint32_t>();
   reader.Skip(sizeof(int32_t));
-  rows.streams = reader.Read<uint32_t>();
+  rows.form.streams = reader.Read<uint32_t>();
   if (!reader.ok()) return Fail(Code::kCorrupt, "state: {} bytes are too few", blob.size());
   if (magic != kMagic) return Fail(Code::kCorrupt, "state: begins with {:08x}", magic);
-  if (rows.streams == 0 || rows.streams > kMaxStreams) {
-    return Fail(Code::kCorrupt, "state: {} streams", rows.streams);
+  if (rows.form.streams == 0 || rows.form.streams > kMaxStreams) {
+    return Fail(Code::kCorrupt, "state: {} streams", rows.form.streams);
   }
-  for (uint32_t stream = 0; stream < rows.streams; ++stream) {
+  for (uint32_t stream = 0; stream < rows.form.streams; ++stream) {
     const auto count = reader.Read<uint32_t>();
     if (!reader.ok()) return Fail(Code::kCorrupt, "state: ends before stream {}", stream);
     if (count == 0) continue;

@@ -9,10 +9,12 @@
 //     [u32 key_rotation  u32 value_rotation]   from state version 4 on
 //     for each layer: i32 type  u64 row_bytes  keys[rows][row_bytes]
 //     for each layer: i32 type  u64 row_bytes  values[rows][row_bytes]
+//       or, transposed (a context without flash attention):
+//                     i32 type  u32 element_bytes  u32 dims  values[dims][rows][element_bytes]
 //
 // A row is one token: the heads one after another. Rows stand in the order of the cache's cells,
 // which need not be the order of positions. All rows of a sequence are in one stream.
-// Transposed values (flash attention off) and rotated keys (quantised caches) are not supported.
+// Rotated keys (quantised caches) are not supported.
 #ifndef INFERSCALE_ENGINE_LLAMA_STATE_BLOB_H_
 #define INFERSCALE_ENGINE_LLAMA_STATE_BLOB_H_
 
@@ -27,28 +29,37 @@
 
 namespace inferscale {
 
+// What depends on the context, not on the model.
+struct StateForm {
+  uint32_t streams = 1;
+  bool transposed_values = false;
+
+  bool operator==(const StateForm&) const = default;
+};
+
 // Where rows lie in a blob.
 struct StateRows {
-  uint32_t streams = 0;
+  StateForm form;
   std::vector<int32_t> positions;  // one per row
   uint32_t layers = 0;
   Dtype dtype = Dtype::kF16;
   size_t k_row_bytes = 0;
   size_t v_row_bytes = 0;
   std::vector<std::byte*> k;  // [layer], the first row
-  std::vector<std::byte*> v;
+  std::vector<std::byte*> v;  // if transposed: the first dim, of all rows
 
-  // As a cache of `shape`'s heads, one slot per row. The spans point into this object.
+  // As a cache of `shape`'s heads, one slot per row. The spans point into this object. A cache has
+  // its values in rows: where they are transposed here, put others into `v` first.
   CacheLayout Layout(const KvShape& shape) const;
 };
 
 // The size of a blob of `rows` rows; `shape` gives the cache's dtype.
-size_t StateBlobSize(const KvShape& shape, uint32_t streams, size_t rows);
+size_t StateBlobSize(const KvShape& shape, const StateForm& form, size_t rows);
 
 // Writes all but the rows' bytes into `blob`, which has StateBlobSize bytes, and says where those
 // go. `positions` must not be empty.
-StateRows WriteStateBlob(const KvShape& shape, uint32_t streams, std::span<const int32_t> positions,
-                         MutableByteSpan blob);
+StateRows WriteStateBlob(const KvShape& shape, const StateForm& form,
+                         std::span<const int32_t> positions, MutableByteSpan blob);
 
 // Reads a blob. kCorrupt says what is wrong with it, kUnsupported which feature it has. An empty
 // sequence gives no rows and no layers. The result points into `blob` and is only to be read.
