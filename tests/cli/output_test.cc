@@ -94,7 +94,7 @@ TEST(ToJson, WritesNumbersAsPeopleDo) {
 TEST(ToJson, IsValidWhateverTheBytes) {
   for (int byte = 0; byte < 256; ++byte) {
     boost::json::object object;
-    object["k"] = boost::json::string({'x', static_cast<char>(byte)});
+    object["k"] = boost::json::string(std::string{'x', static_cast<char>(byte)});
     const std::string text = ToJson(object);
     boost::json::error_code failed;
     boost::json::parse(text, failed);
