@@ -22,6 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::byte* end = bytes.data() + bytes.size();
   const size_t count = rows->positions.size();
   Require(rows->k.size() == rows->layers && rows->v.size() == rows->layers);
+  Require(!rows->form.transposed_values || rows->v_row_bytes % DtypeSize(rows->dtype) == 0);
   const auto inside = [&](const std::byte* base, size_t row_bytes) {
     Require(base >= bytes.data() && base <= end);
     Require(count * row_bytes <= static_cast<size_t>(end - base));

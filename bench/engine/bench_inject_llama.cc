@@ -1,12 +1,15 @@
 // What a question costs before its first token: injected facts against the same tokens prefilled.
-// The model is INFERSCALE_MODEL; the argument of each benchmark is the number of injected tokens.
+// The model is INFERSCALE_MODEL. The arguments are the number of injected tokens and, where it
+// matters, whether the context has flash attention.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -16,6 +19,7 @@
 #include "engine/llama/model_file.h"
 #include "engine/llama/model_info.h"
 #include "engine/llama/sequence_kv.h"
+#include "engine/llama/transpose.h"
 #include "ops/inject/inject.h"
 
 namespace inferscale {
@@ -44,7 +48,7 @@ struct Setup {
   LlamaModelPtr model;
   LlamaModelTraits traits;
   LayerRopes ropes;
-  LlamaContexts contexts;
+  std::array<LlamaContexts, 2> contexts;  // without and with flash attention
 
   Setup() {
     InitLlamaRuntime();
@@ -56,27 +60,16 @@ struct Setup {
     traits = OrExit(InspectModel(model.get(), OrExit(ReadRopeTensors(file)), path));
     ropes.specs = {traits.rope};
     ropes.layer_spec.assign(traits.shape.layers, 0);
-    contexts = OrExit(MakeContexts(model.get(),
-                                   {.threads = threads,
-                                    .slots = 1,
-                                    .slot_tokens = kContext,
-                                    .encode_tokens = 512,
-                                    .batch_tokens = 512},
-                                   path));
-  }
-  void Forget() { llama_memory_seq_rm(llama_get_memory(contexts.generate.get()), 0, -1, -1); }
-  // Computes tokens at positions [first, last), as a prompt in batches of at most 512.
-  void Compute(uint32_t first, uint32_t last) {
-    while (first < last) {
-      const uint32_t end = std::min(last, first + 512);
-      Batch batch;
-      for (uint32_t i = first; i < end; ++i) {
-        batch.Add(static_cast<Token>(100 + i % 1000), static_cast<llama_pos>(i), 0, i + 1 == last);
-      }
-      if (batch.Decode(contexts.generate.get()) != 0) std::abort();
-      first = end;
+    for (const bool flash : {false, true}) {
+      contexts[flash] = OrExit(MakeContexts(model.get(),
+                                            {.threads = threads,
+                                             .slots = 1,
+                                             .slot_tokens = kContext,
+                                             .encode_tokens = 512,
+                                             .batch_tokens = 512,
+                                             .flash_attention = flash},
+                                            path));
     }
-    benchmark::DoNotOptimize(llama_get_logits_ith(contexts.generate.get(), -1));
   }
 };
 
@@ -85,117 +78,176 @@ Setup& Shared() {
   return setup;
 }
 
-// Small random keys and values: no NaN, no denormals.
-std::vector<std::byte> RandomRecord(const KvShape& shape, uint32_t tokens) {
-  std::vector<std::byte> record(tokens * shape.TokenBytes());
-  std::mt19937 random(1);
-  for (size_t i = 0; i < record.size(); i += 2) {
-    const auto half = static_cast<uint16_t>(0x3000 + random() % 0x800);
-    std::memcpy(record.data() + i, &half, 2);
+// What a benchmark injects into, and small random keys and values for it: no NaN, no denormals.
+struct Injection {
+  explicit Injection(const benchmark::State& state)
+      : tokens(static_cast<uint32_t>(state.range(0))),
+        contexts(setup.contexts[state.range(1) != 0]),
+        context(contexts.generate.get()),
+        bytes(tokens * setup.traits.shape.TokenBytes()),
+        record{setup.traits.shape, tokens, bytes.data()},
+        kv(setup.traits.shape, Dtype::kF16, contexts.generate_form, setup.ropes, setup.threads) {
+    std::mt19937 random(1);
+    for (size_t i = 0; i < bytes.size(); i += 2) {
+      const auto half = static_cast<uint16_t>(0x3000 + random() % 0x800);
+      std::memcpy(bytes.data() + i, &half, 2);
+    }
+    constexpr uint32_t kFactTokens = 30;
+    for (uint32_t first = 0; first < tokens; first += kFactTokens) {
+      spans.push_back(
+          {record, first, std::min(kFactTokens, tokens - first), static_cast<int32_t>(first)});
+    }
   }
-  return record;
-}
+  ~Injection() { Forget(0); }
+  Injection(const Injection&) = delete;
+  Injection& operator=(const Injection&) = delete;
 
-std::vector<SequenceSpan> FactsOf(const FactKvView& record) {
-  std::vector<SequenceSpan> spans;
-  constexpr uint32_t kFactTokens = 30;
-  for (uint32_t first = 0; first < record.tokens; first += kFactTokens) {
-    spans.push_back(
-        {record, first, std::min(kFactTokens, record.tokens - first), static_cast<int32_t>(first)});
+  void Inject() {
+    if (!kv.Inject(context, 0, 0, spans)) std::abort();
   }
-  return spans;
-}
+  void Forget(uint32_t from) {
+    llama_memory_seq_rm(llama_get_memory(context), 0, static_cast<llama_pos>(from), -1);
+  }
+  // Computes tokens at positions [first, last), as a prompt in batches of at most 512.
+  void Compute(uint32_t first, uint32_t last) {
+    while (first < last) {
+      const uint32_t end = std::min(last, first + 512);
+      Batch batch;
+      for (uint32_t i = first; i < end; ++i) {
+        batch.Add(static_cast<Token>(100 + i % 1000), static_cast<llama_pos>(i), 0, i + 1 == last);
+      }
+      if (batch.Decode(context) != 0) std::abort();
+      first = end;
+    }
+    benchmark::DoNotOptimize(llama_get_logits_ith(context, -1));
+  }
+
+  Setup& setup = Shared();
+  uint32_t tokens;
+  LlamaContexts& contexts;
+  llama_context* context;
+  std::vector<std::byte> bytes;
+  FactKvView record;
+  std::vector<SequenceSpan> spans;
+  SequenceKv kv;
+};
 
 void RotateIntoBlob(benchmark::State& state) {
-  Setup& setup = Shared();
-  const auto tokens = static_cast<uint32_t>(state.range(0));
-  const auto bytes = RandomRecord(setup.traits.shape, tokens);
-  const FactKvView record{setup.traits.shape, tokens, bytes.data()};
-  std::vector<int32_t> positions(tokens);
-  for (uint32_t i = 0; i < tokens; ++i) positions[i] = static_cast<int32_t>(i);
-  PageBuffer buffer;
+  const Injection injection(state);
+  const Setup& setup = injection.setup;
+  const KvShape& shape = setup.traits.shape;
   const RopeTable table(setup.traits.rope);
   std::vector<InjectSpan> work;
-  for (const SequenceSpan& span : FactsOf(record)) {
-    work.push_back({record,
+  std::vector<int32_t> positions(injection.tokens);
+  std::iota(positions.begin(), positions.end(), 0);
+  for (const SequenceSpan& span : injection.spans) {
+    work.push_back({span.record,
                     {.record_token = span.record_token,
                      .tokens = span.tokens,
                      .position = span.position,
                      .first_slot = span.position,
                      .slots = {}}});
   }
+  PageBuffer buffer;
   for (auto _ : state) {
-    const MutableByteSpan blob = buffer.Get(StateBlobSize(setup.traits.shape, {}, tokens));
-    const StateRows rows = WriteStateBlob(setup.traits.shape, {}, positions, blob);
-    if (!Inject(work, {std::span(&table, 1), setup.ropes.layer_spec},
-                rows.Layout(setup.traits.shape), setup.threads)) {
+    const MutableByteSpan blob = buffer.Get(StateBlobSize(shape, {}, injection.tokens));
+    const StateRows rows = WriteStateBlob(shape, {}, positions, blob);
+    if (!Inject(work, {std::span(&table, 1), setup.ropes.layer_spec}, rows.Layout(shape),
+                setup.threads)) {
       state.SkipWithError("inject");
     }
   }
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(bytes.size()));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(injection.bytes.size()));
+}
+
+// The values of all layers, on one thread.
+void TransposeValues(benchmark::State& state) {
+  const KvShape& shape = Shared().traits.shape;
+  const auto tokens = static_cast<size_t>(state.range(0));
+  const size_t layer_bytes = tokens * shape.VRowBytes();
+  PageBuffer from;
+  PageBuffer to;
+  const MutableByteSpan rows = from.Get(layer_bytes * shape.layers);
+  const MutableByteSpan columns = to.Get(layer_bytes * shape.layers);
+  std::fill(rows.begin(), rows.end(), std::byte{1});
+  for (auto _ : state) {
+    for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+      Transpose({rows.data() + layer * layer_bytes, shape.VRowBytes()},
+                {columns.data() + layer * layer_bytes, tokens * 2}, tokens, shape.VRowBytes() / 2);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(rows.size()));
+}
+
+void SetState(benchmark::State& state) {
+  Injection injection(state);
+  injection.Inject();
+  std::vector<uint8_t> blob(llama_state_seq_get_size(injection.context, 0));
+  llama_state_seq_get_data(injection.context, blob.data(), blob.size(), 0);
+  for (auto _ : state) {
+    if (llama_state_seq_set_data(injection.context, blob.data(), blob.size(), 0) != blob.size()) {
+      state.SkipWithError("set_data");
+    }
+  }
 }
 
 void InjectIntoContext(benchmark::State& state) {
-  Setup& setup = Shared();
-  const auto tokens = static_cast<uint32_t>(state.range(0));
-  const auto bytes = RandomRecord(setup.traits.shape, tokens);
-  const FactKvView record{setup.traits.shape, tokens, bytes.data()};
-  const std::vector<SequenceSpan> spans = FactsOf(record);
-  SequenceKv kv(setup.traits.shape, Dtype::kF16, setup.contexts.generate_form, setup.ropes,
-                setup.threads);
-  for (auto _ : state) {
-    if (!kv.Inject(setup.contexts.generate.get(), 0, 0, spans)) state.SkipWithError("inject");
-  }
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(bytes.size()));
-  setup.Forget();
+  Injection injection(state);
+  for (auto _ : state) injection.Inject();
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(injection.bytes.size()));
 }
 
 void Question(benchmark::State& state) {
-  Setup& setup = Shared();
-  const auto tokens = static_cast<uint32_t>(state.range(0));
-  const auto bytes = RandomRecord(setup.traits.shape, tokens);
-  const FactKvView record{setup.traits.shape, tokens, bytes.data()};
-  SequenceKv kv(setup.traits.shape, Dtype::kF16, setup.contexts.generate_form, setup.ropes,
-                setup.threads);
-  if (!kv.Inject(setup.contexts.generate.get(), 0, 0, FactsOf(record))) std::abort();
+  Injection injection(state);
+  injection.Inject();
   for (auto _ : state) {
-    setup.Compute(tokens, tokens + kQuestionTokens);
-    llama_memory_seq_rm(llama_get_memory(setup.contexts.generate.get()), 0,
-                        static_cast<llama_pos>(tokens), -1);
+    injection.Compute(injection.tokens, injection.tokens + kQuestionTokens);
+    injection.Forget(injection.tokens);
   }
-  setup.Forget();
+}
+
+void OneToken(benchmark::State& state) {
+  Injection injection(state);
+  injection.Inject();
+  for (auto _ : state) {
+    injection.Compute(injection.tokens, injection.tokens + 1);
+    injection.Forget(injection.tokens);
+  }
 }
 
 void InjectThenQuestion(benchmark::State& state) {
-  Setup& setup = Shared();
-  const auto tokens = static_cast<uint32_t>(state.range(0));
-  const auto bytes = RandomRecord(setup.traits.shape, tokens);
-  const FactKvView record{setup.traits.shape, tokens, bytes.data()};
-  const std::vector<SequenceSpan> spans = FactsOf(record);
-  SequenceKv kv(setup.traits.shape, Dtype::kF16, setup.contexts.generate_form, setup.ropes,
-                setup.threads);
+  Injection injection(state);
   for (auto _ : state) {
-    if (!kv.Inject(setup.contexts.generate.get(), 0, 0, spans)) state.SkipWithError("inject");
-    setup.Compute(tokens, tokens + kQuestionTokens);
-    setup.Forget();
+    injection.Inject();
+    injection.Compute(injection.tokens, injection.tokens + kQuestionTokens);
   }
 }
 
 void PrefillAll(benchmark::State& state) {
-  Setup& setup = Shared();
-  const auto tokens = static_cast<uint32_t>(state.range(0));
+  Injection injection(state);
   for (auto _ : state) {
-    setup.Compute(0, tokens + kQuestionTokens);
-    setup.Forget();
+    injection.Compute(0, injection.tokens + kQuestionTokens);
+    injection.Forget(0);
   }
 }
 
-constexpr auto kUnit = benchmark::kMillisecond;
-BENCHMARK(RotateIntoBlob)->Arg(300)->Arg(1500)->Unit(kUnit)->UseRealTime();
-BENCHMARK(InjectIntoContext)->Arg(300)->Arg(1500)->Unit(kUnit)->UseRealTime();
-BENCHMARK(Question)->Arg(300)->Arg(1500)->Unit(kUnit)->UseRealTime();
-BENCHMARK(InjectThenQuestion)->Arg(300)->Arg(1500)->Unit(kUnit)->UseRealTime();
-BENCHMARK(PrefillAll)->Arg(300)->Arg(1500)->Unit(kUnit)->UseRealTime()->Iterations(1);
+void Sizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"tokens", "flash"})->ArgsProduct({{300, 1500}, {0, 1}});
+  benchmark->Unit(benchmark::kMillisecond)->UseRealTime();
+}
+void SizesOnly(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"tokens", "flash"})->ArgsProduct({{300, 1500}, {0}});
+  benchmark->Unit(benchmark::kMillisecond)->UseRealTime();
+}
+BENCHMARK(RotateIntoBlob)->Apply(SizesOnly);
+BENCHMARK(TransposeValues)->Apply(SizesOnly);
+BENCHMARK(SetState)->Apply(Sizes);
+BENCHMARK(InjectIntoContext)->Apply(Sizes);
+BENCHMARK(Question)->Apply(Sizes);
+BENCHMARK(OneToken)->Apply(Sizes);
+BENCHMARK(InjectThenQuestion)->Apply(Sizes);
+BENCHMARK(PrefillAll)->Apply(Sizes)->Iterations(1);
 
 }  // namespace
 }  // namespace inferscale

@@ -84,11 +84,13 @@ LoadedLlamaModel MakeRandomModel(const RandomModelSpec& spec) {
   return loaded;
 }
 
-std::unique_ptr<Engine> MakeRandomEngine(const RandomModelSpec& spec, uint32_t slots) {
+std::unique_ptr<Engine> MakeRandomEngine(const RandomModelSpec& spec, uint32_t slots,
+                                         FlashAttention flash) {
   LlamaEngineOptions options;
   options.threads = 1;
   options.slots = slots;
   options.queue_limit = 8;
+  options.flash_attention = flash;
   auto engine = MakeLlamaEngine(MakeRandomModel(spec), options);
   if (!engine) {
     ADD_FAILURE() << engine.error().message;

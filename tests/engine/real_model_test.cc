@@ -1,8 +1,13 @@
 // The embedded engine with a real model: text in, text out.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <llama.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 
 #include "engine/llama/llama_engine.h"
 
@@ -14,17 +19,22 @@ class RealModel : public testing::Test {
   static void SetUpTestSuite() {
     const char* path = std::getenv("INFERSCALE_MODEL");
     if (path == nullptr) return;
+    engine_ = Open(path).release();
+    ASSERT_NE(engine_, nullptr);
+  }
+  static void TearDownTestSuite() { delete engine_; }
+  void SetUp() override {
+    if (engine_ == nullptr) GTEST_SKIP() << "INFERSCALE_MODEL is not set";
+  }
+
+  static std::unique_ptr<Engine> Open(const std::string& path) {
     LlamaEngineOptions options;
     options.model_path = path;
     options.threads = 1;
     options.context_tokens = 1024;
     auto engine = OpenLlamaEngine(options);
-    ASSERT_TRUE(engine) << engine.error().message;
-    engine_ = engine->release();
-  }
-  static void TearDownTestSuite() { delete engine_; }
-  void SetUp() override {
-    if (engine_ == nullptr) GTEST_SKIP() << "INFERSCALE_MODEL is not set";
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? std::move(*engine) : nullptr;
   }
 
   struct Composition {
@@ -34,8 +44,9 @@ class RealModel : public testing::Test {
   };
 
   // Header, facts and question; all but the question captured from one pass, as its own records.
-  static Composition Compose(const std::vector<std::string>& facts, const std::string& question) {
-    const PromptFormat& format = engine_->format();
+  static Composition Compose(Engine& engine, const std::vector<std::string>& facts,
+                             const std::string& question) {
+    const PromptFormat& format = engine.format();
     Composition made;
     EncodeItem item;
     item.tokens = format.Header("Answer from these facts.");
@@ -46,7 +57,7 @@ class RealModel : public testing::Test {
           {static_cast<uint32_t>(item.tokens.size()), static_cast<uint32_t>(tokens.size())});
       item.tokens.insert(item.tokens.end(), tokens.begin(), tokens.end());
     }
-    auto encoded = engine_->Encode({.prefix = {}, .items = {item}});
+    auto encoded = engine.Encode({.prefix = {}, .items = {item}});
     if (!encoded) {
       ADD_FAILURE() << encoded.error().message;
       return made;
@@ -61,7 +72,7 @@ class RealModel : public testing::Test {
       span.first = item.captures[i].first;
       span.tokens = item.captures[i].tokens;
       const EncodedRecord& record = made.records[0][i];
-      span.record = {engine_->info().shape, record.tokens, record.data.data()};
+      span.record = {engine.info().shape, record.tokens, record.data.data()};
       made.injected.spans.push_back(span);
     }
     return made;
@@ -73,11 +84,12 @@ class RealModel : public testing::Test {
     FinishReason reason = FinishReason::kCancelled;
     GenerateStats stats;
   };
-  static Answer Generate(const Prompt& prompt, Sampling sampling = {.max_tokens = 16}) {
+  static Answer Generate(Engine& engine, const Prompt& prompt,
+                         Sampling sampling = {.max_tokens = 16}) {
     GenerateRequest request;
     request.prompt = prompt;
     request.sampling = std::move(sampling);
-    auto generation = engine_->Start(std::move(request));
+    auto generation = engine.Start(std::move(request));
     Answer answer;
     if (!generation) {
       ADD_FAILURE() << generation.error().message;
@@ -99,6 +111,36 @@ class RealModel : public testing::Test {
     return answer;
   }
 
+  struct Judgement {
+    double difference = 0;  // between the largest logits of plain and injected
+    double largest = 0;
+    Answer plain;
+    Answer injected;
+  };
+  static Judgement Judge(Engine& engine, const Composition& made) {
+    Judgement judgement;
+    const auto continuation = engine.format().Text("Ana lives in Porto.").value();
+    const auto expected = engine.Score(made.plain, continuation);
+    const auto actual = engine.Score(made.injected, continuation);
+    if (!expected || !actual) {
+      ADD_FAILURE() << "no scores";
+      return judgement;
+    }
+    for (size_t i = 0; i < expected->size(); ++i) {
+      for (size_t j = 0; j < (*expected)[i].size(); ++j) {
+        const double a = double{(*expected)[i][j]};
+        const double difference = std::abs(a - double{(*actual)[i][j]});
+        judgement.difference = std::max(judgement.difference, difference);
+        judgement.largest = std::max(judgement.largest, std::abs(a));
+      }
+    }
+    RecordProperty("difference", std::to_string(judgement.difference));
+    RecordProperty("largest", std::to_string(judgement.largest));
+    judgement.plain = Generate(engine, made.plain);
+    judgement.injected = Generate(engine, made.injected);
+    return judgement;
+  }
+
   static Engine* engine_;
   const std::vector<std::string> facts_ = {"Ana lives in Porto.\n", "Her dog is called Bolt.\n",
                                            "She plays the cello.\n"};
@@ -117,40 +159,45 @@ TEST_F(RealModel, PassesItsSelfTest) {
 }
 
 TEST_F(RealModel, CompositionOfOnePrefillGivesItsLogitsAndAnswer) {
-  const Composition made = Compose(facts_, "Where does Ana live?");
-  const auto continuation = engine_->format().Text("Ana lives in Porto.").value();
-  const auto expected = engine_->Score(made.plain, continuation);
-  const auto actual = engine_->Score(made.injected, continuation);
-  ASSERT_TRUE(expected && actual);
-  double difference = 0;
-  double largest = 0;
-  for (size_t i = 0; i < expected->size(); ++i) {
-    for (size_t j = 0; j < (*expected)[i].size(); ++j) {
-      const double a = double{(*expected)[i][j]};
-      difference = std::max(difference, std::abs(a - double{(*actual)[i][j]}));
-      largest = std::max(largest, std::abs(a));
-    }
-  }
-  RecordProperty("difference", std::to_string(difference));
-  // 0.84 of 35 was seen: ggml's attention sums in f16 for less than 64 tokens, and of 49,152 logits
-  // this is the one that differs most.
+  const Composition made = Compose(*engine_, facts_, "Where does Ana live?");
+  const auto [difference, largest, plain, injected] = Judge(*engine_, made);
+  // 1.0 of 35 was seen. Weights of 4 bits make ggml round activations to 8 bits, where a rounding
+  // that falls to the other side is a step of 1/127: whatever differs at all soon differs by that.
   EXPECT_LT(difference, 0.05 * largest) << "largest logit " << largest;
-
-  const Answer plain = Generate(made.plain);
-  const Answer injected = Generate(made.injected);
-  EXPECT_EQ(plain.text, injected.text);
-  EXPECT_EQ(plain.tokens, injected.tokens);
-  EXPECT_NE(plain.text.find("Porto"), std::string::npos) << plain.text;
+  // So from the first close call on the answers may part, but not before "Ana lives in Porto".
+  const std::string answer = "Ana lives in Porto";
+  EXPECT_EQ(plain.text.substr(0, answer.size()), answer);
+  EXPECT_EQ(injected.text.substr(0, answer.size()), answer);
   EXPECT_GT(injected.stats.injected_tokens, injected.stats.prefilled_tokens);
   EXPECT_EQ(injected.stats.injected_tokens + injected.stats.prefilled_tokens,
             made.plain.tokens.size());
+}
+
+// The same weights in f16, so that activations are not rounded to 8 bits: what remains is the
+// rounding of keys and values to f16, once more than in a prefill: 0.034 of 35 was seen.
+TEST_F(RealModel, InFullPrecisionInjectionEqualsPrefill) {
+  namespace fs = std::filesystem;
+  const fs::path path = fs::path(testing::TempDir()) / fmt::format("model-{}.gguf", getpid());
+  llama_model_quantize_params params = llama_model_quantize_default_params();
+  params.ftype = LLAMA_FTYPE_MOSTLY_F16;
+  params.allow_requantize = true;
+  const uint32_t code =
+      llama_model_quantize(std::getenv("INFERSCALE_MODEL"), path.c_str(), &params);
+  const auto engine = code == 0 ? Open(path) : nullptr;
+  fs::remove(path);  // what is mapped stays
+  ASSERT_NE(engine, nullptr);
+  const Composition made = Compose(*engine, facts_, "Where does Ana live?");
+  const auto [difference, largest, plain, injected] = Judge(*engine, made);
+  EXPECT_LT(difference, 3e-3 * largest) << "largest logit " << largest;
+  EXPECT_GT(difference, 0) << "was anything injected?";
+  EXPECT_EQ(plain.tokens, injected.tokens);
 }
 
 TEST_F(RealModel, EndOfTurnIsReportedButNotShown) {
   Prompt prompt{.tokens = engine_->format().Header("Answer with one word."), .spans = {}};
   const auto tail = engine_->format().Tail("Say yes.").value();
   prompt.tokens.insert(prompt.tokens.end(), tail.begin(), tail.end());
-  const Answer answer = Generate(prompt, {.max_tokens = 60});
+  const Answer answer = Generate(*engine_, prompt, {.max_tokens = 60});
   ASSERT_EQ(answer.reason, FinishReason::kStop);
   EXPECT_EQ(answer.text.find("<|im_end|>"), std::string::npos);
   EXPECT_EQ(engine_->Detokenize(answer.tokens), answer.text);
@@ -158,12 +205,12 @@ TEST_F(RealModel, EndOfTurnIsReportedButNotShown) {
 }
 
 TEST_F(RealModel, StopStringEndsTheAnswer) {
-  const Composition made = Compose(facts_, "Where does Ana live?");
-  const Answer whole = Generate(made.injected);
+  const Composition made = Compose(*engine_, facts_, "Where does Ana live?");
+  const Answer whole = Generate(*engine_, made.injected);
   ASSERT_GT(whole.text.size(), 8U);
   // Across a border between tokens: from the middle of the text.
   const std::string stop = whole.text.substr(5, 6);
-  const Answer cut = Generate(made.injected, {.max_tokens = 16, .stop = {stop}});
+  const Answer cut = Generate(*engine_, made.injected, {.max_tokens = 16, .stop = {stop}});
   EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)));
   EXPECT_EQ(cut.reason, FinishReason::kStop);
   EXPECT_LT(cut.tokens.size(), whole.tokens.size());
