@@ -24,13 +24,13 @@ namespace {
 struct Args {
   std::string sample;
   std::string plot = "ttft.svg";
+  std::vector<uint32_t> sweep = {0, 10, 25, 50, 75, 100};
   uint32_t questions = 5;
   uint32_t repeat = 0;  // as many as fit
   uint32_t max_tokens = 24;
 };
 
 constexpr std::array kArms = {MemoryMode::kNone, MemoryMode::kText, MemoryMode::kKv};
-constexpr std::array kSweep = {0U, 10U, 25U, 50U, 75U, 100U};
 constexpr uint32_t kFacts = 30;  // in a prompt, where the user names no other number
 constexpr double kSweepMs = 40000;
 
@@ -203,14 +203,14 @@ Status WriteFile(const std::string& path, const std::string& content) {
 }
 
 // How often the sweep can be measured in about kSweepMs, judged by what the text prompts took.
-uint32_t ChooseRepeat(const std::vector<Asked>& all) {
+uint32_t ChooseRepeat(const Args& args, const std::vector<Asked>& all) {
   double ms = 0;
   double facts = 0;
   for (const Asked& asked : all) {
     ms += asked.answers[1].times.first_token_ms;
     facts += static_cast<double>(asked.answers[1].facts.size());
   }
-  const double sweep_facts = std::accumulate(kSweep.begin(), kSweep.end(), 0.0);
+  const double sweep_facts = std::accumulate(args.sweep.begin(), args.sweep.end(), 0.0);
   const double round_ms = facts > 0 ? ms / facts * sweep_facts : 0;
   return round_ms > 0 ? static_cast<uint32_t>(std::clamp(kSweepMs / round_ms, 1.0, 5.0)) : 1;
 }
@@ -224,7 +224,7 @@ Result<std::vector<TtftRow>> Sweep(App& app, const Args& args, uint32_t repeat,
   for (const SampleQuestion& question : sample.questions) {
     plan.questions.push_back(question.question);
   }
-  for (const uint32_t facts : kSweep) plan.cases.push_back({facts, 0});
+  for (const uint32_t facts : args.sweep) plan.cases.push_back({facts, 0});
   narrator.Tell(
       fmt::format("\nTime to the first token by the number of facts, medians of {}:\n\n", repeat));
   INFERSCALE_ASSIGN(auto rows, MeasureTtft(app, plan));
@@ -245,9 +245,10 @@ Result<Sample> LoadSample(const Args& args, const Scope& scope) {
                 "the source tree)");
   }
   INFERSCALE_ASSIGN(Sample sample, ReadSample(folder, scope));
-  constexpr size_t kPool = 130;
-  if (sample.facts.size() < kPool) {
-    const auto more = MakeFacts(kPool - sample.facts.size(), scope);
+  const size_t most = *std::max_element(args.sweep.begin(), args.sweep.end());
+  const size_t pool = most + most / 4;
+  if (sample.facts.size() < pool) {
+    const auto more = MakeFacts(pool - sample.facts.size(), scope);
     sample.facts.insert(sample.facts.end(), more.begin(), more.end());
   }
   return sample;
@@ -281,7 +282,7 @@ Result<int> Run(const Args& args, const Options& options) {
   INFERSCALE_ASSIGN(const auto asked, AskAll(*app, args, options, sample, scope, narrator));
   const Summary summary = Summarise(asked);
   narrator.Tell(DescribeSummary(summary, asked.size()));
-  const uint32_t repeat = args.repeat > 0 ? args.repeat : ChooseRepeat(asked);
+  const uint32_t repeat = args.repeat > 0 ? args.repeat : ChooseRepeat(args, asked);
   INFERSCALE_ASSIGN(const auto rows, Sweep(*app, args, repeat, sample, scope, narrator));
   narrator.Tell(fmt::format("Done in {}.\n", FormatMs(watch.Ms())));
   if (options.json()) {
@@ -312,6 +313,11 @@ Verb DemoVerb(CLI::App& root) {
   command->add_option("--plot", args->plot, "Where the plot goes")
       ->type_name("FILE")
       ->capture_default_str();
+  command->add_option("--sweep", args->sweep, "Facts in the prompts of the plot")
+      ->delimiter(',')
+      ->check(CLI::Range(uint32_t{0}, uint32_t{10000}))
+      ->type_name("N,...")
+      ->default_str("0,10,25,50,75,100");
   command->add_option("--questions", args->questions, "How many are asked")
       ->check(CLI::Range(uint32_t{1}, uint32_t{1000}))
       ->type_name("N")

@@ -34,7 +34,11 @@ class Cli:
     models: dict[str, str]
 
     def environment(self, **extra: str) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("INFERSCALE_", "XDG_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("INFERSCALE_", "XDG_")) or name == "INFERSCALE_THREADS"
+        }
         return {
             **kept,
             **self.models,

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from cli import Cli
 
 ROOT = Path(__file__).resolve().parents[2]

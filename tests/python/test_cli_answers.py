@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli import Cli
 
 FACTS = [
@@ -139,7 +140,13 @@ def test_chat_remembers_turns(filled: Cli) -> None:
 
 def test_bench_prints_rows(cli: Cli) -> None:
     rows = cli.json("bench", "ttft", "--facts", "0,6,12", "--plain", "0,2", "--repeat", "2")["rows"]
-    assert [(row["facts"], row["plain"]) for row in rows] == [(0, 0), (6, 0), (6, 2), (12, 0), (12, 2)]
+    assert [(row["facts"], row["plain"]) for row in rows] == [
+        (0, 0),
+        (6, 0),
+        (6, 2),
+        (12, 0),
+        (12, 2),
+    ]
     for row in rows:
         assert row["text_ms"] > 0
         assert row["kv_ms"] > 0
@@ -157,13 +164,17 @@ def test_bench_makes_facts_when_there_is_no_sample(cli: Cli, tmp_path: Path) -> 
     assert 25 * 20 <= row["rows"][0]["tokens"] <= 35 * 20 + 120
 
 
-def test_demo_tells_and_plots(cli: Cli, root: Path, tmp_path: Path) -> None:
+def test_demo_tells_and_plots(cli: Cli, tmp_path: Path) -> None:
     plot = tmp_path / "ttft.svg"
+    turns = [{"speaker": speaker, "text": text} for speaker, text in FACTS]
+    (tmp_path / "conversation.jsonl").write_text("\n".join(map(json.dumps, turns)))
+    question = {"question": "What is Bo's dog called?", "answer": "Biscuit", "demo": True}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(question))
     report = cli.json(
-        "demo", "--sample", str(root / "examples/sample"), "--plot", str(plot),
-        "--questions", "1", "--repeat", "1", "--max-tokens", "4",
+        "demo", "--sample", str(tmp_path), "--plot", str(plot), "--sweep", "0,4,12",
+        "--repeat", "1", "--max-tokens", "4", "--plain", "0",
     )  # fmt: skip
-    assert [row["facts"] for row in report["rows"]] == [0, 10, 25, 50, 75, 100]
+    assert [row["facts"] for row in report["rows"]] == [0, 4, 12]
     asked = report["questions"][0]
     assert asked["kv"]["tokens"]["injected"] > asked["text"]["tokens"]["injected"]
     assert asked["kv"]["tokens"]["prompt"] == asked["text"]["tokens"]["prompt"]

@@ -3,8 +3,10 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+
 from cli import Cli
 
 VERBS = [
@@ -13,7 +15,7 @@ VERBS = [
 ]  # fmt: skip
 
 
-def refused(cli: Cli, code: int, *words: str | bytes, **options: str | bytes) -> str:
+def refused(cli: Cli, code: int, *words: str | bytes, **options: Any) -> str:
     """Checks the code, that nothing was printed and that the error is one line."""
     result = cli(*words, **options)
     assert result.code == code, (words, result)
