@@ -187,6 +187,25 @@ INSTANTIATE_TEST_SUITE_P(
              (std::get<bool>(test.param) ? "FlashAttention" : "");
     });
 
+// Without flash attention the scores of a step would take 258 MiB here.
+TEST(Contexts, StepsShrinkBeforeTheirScoresGrowLarge) {
+  const LoadedLlamaModel loaded = MakeRandomModel({.layers = 1});
+  ASSERT_NE(loaded.model, nullptr);
+  const auto step = [&](bool flash) {
+    const auto contexts = MakeContexts(loaded.model.get(),
+                                       {.threads = 1,
+                                        .slots = 1,
+                                        .slot_tokens = 33024,
+                                        .encode_tokens = 512,
+                                        .batch_tokens = 512,
+                                        .flash_attention = flash},
+                                       loaded.label);
+    return contexts ? llama_n_ubatch(contexts->generate.get()) : 0;
+  };
+  EXPECT_EQ(step(false), 256U);
+  EXPECT_EQ(step(true), 512U);
+}
+
 TEST(SelfTest, SlidingWindowModelIsServedWithoutInjection) {
   auto engine = MakeRandomEngine({.architecture = "gemma3", .layers = 6, .window = 16});
   ASSERT_NE(engine, nullptr);
