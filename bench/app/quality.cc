@@ -285,12 +285,12 @@ int Main(int argc, char** argv) {
       "tokens computed for one stored |\n|---|---|---|---|---|---|\n");
   const std::vector<std::string> windows =
       quick ? std::vector<std::string>{"isolated", "anchor(20)"}
-            : std::vector<std::string>{"isolated",  "window(10)", "session",
-                                       "anchor(8)", "anchor(20)", "neighbours(10)"};
-  for (const uint32_t size : quick ? std::vector<uint32_t>{6} : std::vector<uint32_t>{1, 3, 6}) {
+            : std::vector<std::string>{"isolated",  "window(5)", "session",
+                                       "anchor(8)", "anchor(20)", "neighbours(5)"};
+  for (const uint32_t size : quick ? std::vector<uint32_t>{6} : std::vector<uint32_t>{6, 3, 1}) {
     study.Reference(size);
     for (const std::string& window : windows) {
-      study.Arm(Must(ParseWindow(window), "window"), size, {0, 5, 6});
+      study.Arm(Must(ParseWindow(window), "window"), size, {0, 3, 5});
     }
   }
   std::filesystem::remove_all(dir);

@@ -29,7 +29,7 @@ namespace inferscale {
 struct ComposeOptions {
   uint32_t facts = 50;          // k: at most this many facts
   uint32_t fact_tokens = 0;     // at most this many tokens of facts; 0: no limit
-  uint32_t plain_last = 6;      // m
+  uint32_t plain_last = 3;      // m
   uint32_t min_kv_tokens = 16;  // fewer injectable tokens than this are computed: not worth a copy
 };
 
