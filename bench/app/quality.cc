@@ -285,7 +285,7 @@ int Main(int argc, char** argv) {
       "tokens computed for one stored |\n|---|---|---|---|---|---|\n");
   const std::vector<std::string> windows =
       quick ? std::vector<std::string>{"isolated", "anchor(20)"}
-            : std::vector<std::string>{"isolated",  "window(5)", "session",
+            : std::vector<std::string>{"isolated",  "window(5)",  "session",
                                        "anchor(8)", "anchor(20)", "neighbours(5)"};
   for (const uint32_t size : quick ? std::vector<uint32_t>{6} : std::vector<uint32_t>{6, 3, 1}) {
     study.Reference(size);
