@@ -107,7 +107,7 @@ class AppImpl final : public App {
                            const std::function<bool()>& keep_going, EncodeProgress& progress);
   Result<std::vector<EncodeGroup>> PlanBatch(std::span<const int64_t> ids,
                                              EncodeProgress& progress);
-  Result<EncodeGroup> PlanEpisode(Episode episode);
+  Result<EncodeGroup> PlanEpisode(const Episode& episode);
   Status RunGroup(const EncodeGroup& group, EncodeProgress& progress);
   Status PutKv(std::span<const KvPut> puts);
   Status StoreGroup(const EncodeGroup& group, EncodeResult& result, EncodeProgress& progress);

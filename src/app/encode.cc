@@ -64,7 +64,7 @@ bool AppImpl::EncodeGroup::Absorb(EncodeGroup& other, size_t limit) {
   return true;
 }
 
-Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(Episode episode) {
+Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(const Episode& episode) {
   EncodeGroup group;
   EncodeGroup::Capture capture;
   capture.scope = episode.scope;
@@ -116,11 +116,11 @@ Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(Episode episode) {
 
 Result<std::vector<AppImpl::EncodeGroup>> AppImpl::PlanBatch(std::span<const int64_t> ids,
                                                              EncodeProgress& progress) {
-  INFERSCALE_ASSIGN(std::vector<Episode> episodes, facts_->GetEpisodes(ids));
+  INFERSCALE_ASSIGN(const std::vector<Episode> episodes, facts_->GetEpisodes(ids));
   std::vector<EncodeGroup> groups;
-  for (Episode& episode : episodes) {
+  for (const Episode& episode : episodes) {
     const int64_t id = episode.id;
-    auto plan = PlanEpisode(std::move(episode));
+    auto plan = PlanEpisode(episode);
     if (!plan) {
       switch (plan.error().code) {
         case Code::kTransient:

@@ -9,7 +9,7 @@ namespace inferscale {
 namespace {
 
 uint64_t FileBytes(const std::string& path) {
-  struct stat info;
+  struct stat info = {};
   return ::stat(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
 }
 

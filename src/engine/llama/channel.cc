@@ -2,7 +2,7 @@
 
 namespace inferscale {
 
-void Channel::Write(std::string text) {
+void Channel::Write(const std::string& text) {
   if (text.empty()) return;
   MutexLock lock(mutex_);
   text_ += text;

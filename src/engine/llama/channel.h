@@ -22,7 +22,7 @@ struct GenerationEnd {
 
 class Channel {
  public:
-  void Write(std::string text) EXCLUDES(mutex_);
+  void Write(const std::string& text) EXCLUDES(mutex_);
   // Once, and last.
   void Close(Result<GenerationEnd> end) EXCLUDES(mutex_);
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
