@@ -110,15 +110,15 @@ std::string Line(const PlotLine& line, size_t index, const Axis& x, const Axis& 
   return fmt::format("<path class=\"line l{}\" d=\"{}\"/>{}\n", index, path, marks);
 }
 
-// Beside the title, in the order of the lines.
+// In the corner that rising lines leave free, in the order of the lines.
 std::string Legend(const LinePlot& plot) {
   std::string out;
   for (size_t i = 0; i < plot.lines.size(); ++i) {
-    const double y = 30 + 20 * static_cast<double>(i);
+    const double y = kTop + 24 + 22 * static_cast<double>(i);
     out += fmt::format(
         "<line class=\"line l{0}\" x1=\"{1:.1f}\" y1=\"{2:.1f}\" x2=\"{3:.1f}\" y2=\"{2:.1f}\"/>"
         "<text x=\"{4:.1f}\" y=\"{5:.1f}\">{6}</text>\n",
-        i, kWidth - 190, y - 4.5, kWidth - 164, kWidth - 156, y, Escape(plot.lines[i].name));
+        i, kLeft + 20, y - 4.5, kLeft + 46, kLeft + 54, y, Escape(plot.lines[i].name));
   }
   return out;
 }
@@ -127,8 +127,9 @@ std::string Legend(const LinePlot& plot) {
 std::string EndLabel(const PlotLine& line, size_t index, const Axis& x, const Axis& y) {
   if (line.points.empty()) return "";
   const auto& [px, py] = line.points.back();
-  return fmt::format("<text class=\"name m{}\" x=\"{:.1f}\" y=\"{:.1f}\">{:.0f}</text>\n", index,
-                     x.At(px) + 10, y.At(py) + 4.5, py);
+  return fmt::format("<text class=\"name m{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", index,
+                     x.At(px) + 10, y.At(py) + 4.5,
+                     py < 100 ? fmt::format("{:.2g}", py) : fmt::format("{:.0f}", py));
 }
 
 }  // namespace

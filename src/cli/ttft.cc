@@ -184,14 +184,17 @@ Table TtftTable(const std::vector<TtftRow>& rows) {
 }
 
 std::string TtftSvg(const std::vector<TtftRow>& rows, const std::string& subtitle) {
+  const bool slow = std::any_of(rows.begin(), rows.end(),
+                                [](const TtftRow& row) { return row.text_ms >= 10000; });
+  const double unit = slow ? 1000 : 1;
   LinePlot plot{"Time to the first token",
                 subtitle,
                 "facts in the prompt",
-                "milliseconds",
+                slow ? "seconds" : "milliseconds",
                 {{"memory as text", {}}, {"memory as KV", {}}}};
   for (const TtftRow& row : rows) {
-    plot.lines[0].points.emplace_back(row.facts, row.text_ms);
-    plot.lines[1].points.emplace_back(row.facts, row.kv_ms);
+    plot.lines[0].points.emplace_back(row.facts, row.text_ms / unit);
+    plot.lines[1].points.emplace_back(row.facts, row.kv_ms / unit);
   }
   return RenderSvg(plot);
 }

@@ -215,6 +215,10 @@ uint32_t ChooseRepeat(const Args& args, const std::vector<Asked>& all) {
   return round_ms > 0 ? static_cast<uint32_t>(std::clamp(kSweepMs / round_ms, 1.0, 5.0)) : 1;
 }
 
+std::string Measured(uint32_t repeat) {
+  return repeat == 1 ? "measured once" : fmt::format("medians of {}", repeat);
+}
+
 Result<std::vector<TtftRow>> Sweep(App& app, const Args& args, uint32_t repeat,
                                    const Sample& sample, const Scope& scope,
                                    const Narrator& narrator) {
@@ -226,11 +230,11 @@ Result<std::vector<TtftRow>> Sweep(App& app, const Args& args, uint32_t repeat,
   }
   for (const uint32_t facts : args.sweep) plan.cases.push_back({facts, 0});
   narrator.Tell(
-      fmt::format("\nTime to the first token by the number of facts, medians of {}:\n\n", repeat));
+      fmt::format("\nTime to the first token by the number of facts, {}:\n\n", Measured(repeat)));
   INFERSCALE_ASSIGN(auto rows, MeasureTtft(app, plan));
   narrator.Tell(TtftTable(rows).ToString(TerminalWidth()));
-  const std::string subtitle = fmt::format("{}; the same prompts as text and as KV; medians of {}",
-                                           app.engine().info().name, repeat);
+  const std::string subtitle = fmt::format("{}; the same prompts as text and as KV; {}",
+                                           app.engine().info().name, Measured(repeat));
   INFERSCALE_TRY(WriteFile(args.plot, TtftSvg(rows, subtitle)));
   narrator.Tell(fmt::format("\nPlot: {}\n", args.plot));
   return rows;
@@ -272,8 +276,9 @@ Result<int> Run(const Args& args, const Options& options) {
                             model.self_test.summary));
 
   INFERSCALE_ASSIGN(const Ingested added, AddFacts(*app, sample.facts));
-  narrator.Tell(fmt::format("Added     {} facts in {}, searchable at once\n",
-                            FormatCount(added.added), FormatMs(added.ms)));
+  narrator.Tell(fmt::format("Added     {} facts in {}, searchable at once; {} were there\n",
+                            FormatCount(added.added), FormatMs(added.ms),
+                            FormatCount(added.duplicates)));
   bool interrupted = false;
   INFERSCALE_ASSIGN(const EncodeProgress encoded, EncodeAll(*app, &interrupted));
   if (interrupted || Interrupted()) return Fail(Code::kCancelled, "interrupted");
