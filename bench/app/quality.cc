@@ -3,7 +3,8 @@
 // often the most likely token is the same, and what encoding costs. Beside it the same for full
 // prefill of the same facts in another order: what order alone does.
 //
-//   quality CONVERSATION.jsonl QUESTIONS.jsonl [--turns N] [--questions N] [--facts K] [--quick]
+//   quality CONVERSATION.jsonl QUESTIONS.jsonl [--turns N] [--questions N] [--facts K]
+//           [--threads N] [--quick]
 //
 // With --turns only the first N turns are remembered, and questions that need later ones are left
 // out.
@@ -262,6 +263,8 @@ int Main(int argc, char** argv) {
       turns = std::stoul(args[++i]);
     } else if (args[i] == "--facts" && i + 1 < args.size()) {
       options.compose.facts = static_cast<uint32_t>(std::stoul(args[++i]));
+    } else if (args[i] == "--threads" && i + 1 < args.size()) {
+      options.threads = std::stoi(args[++i]);
     } else if (args[i] == "--quick") {
       quick = true;
     } else {
