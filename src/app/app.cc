@@ -229,6 +229,7 @@ Result<std::vector<SearchResult>> AppImpl::Search(const Scope& scope, const std:
   INFERSCALE_ASSIGN(const std::vector<SearchHit> hits,
                     index_->Search({scope, text, vector, limit, filter}));
   std::vector<int64_t> rows;
+  rows.reserve(hits.size());
   for (const SearchHit& hit : hits) rows.push_back(hit.row);
   INFERSCALE_ASSIGN(std::vector<Fact> facts, facts_->GetRows(rows));
   std::unordered_map<int64_t, Fact*> by_row;

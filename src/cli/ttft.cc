@@ -58,6 +58,7 @@ struct Samples {
 template <typename Get>
 double MedianOf(const std::vector<Answer>& answers, const Get& get) {
   std::vector<double> values;
+  values.reserve(answers.size());
   for (const Answer& answer : answers) values.push_back(static_cast<double>(get(answer)));
   return Median(std::move(values));
 }

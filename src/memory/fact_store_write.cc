@@ -19,7 +19,7 @@ namespace {
 
 // Version 7 of RFC 9562: ids made one after the other are neighbours in the index.
 std::string MakeUuid(int64_t now_ms) {
-  std::array<uint8_t, 16> bytes;
+  std::array<uint8_t, 16> bytes = {};
   for (size_t got = 0; got < bytes.size();) {
     const ssize_t n = ::getrandom(bytes.data() + got, bytes.size() - got, 0);
     if (n > 0) got += static_cast<size_t>(n);

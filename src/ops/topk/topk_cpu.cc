@@ -57,8 +57,8 @@ std::vector<Scored> TopK(const VectorRows& rows, std::span<const float> query, s
   assert(allowed.empty() || allowed.size() == (rows.count + 63) / 64);
   if (k == 0) return {};
   Best best(k);
-  std::array<uint32_t, 64> chosen;
-  std::array<float, 64> scores;
+  std::array<uint32_t, 64> chosen = {};
+  std::array<float, 64> scores = {};
   for (size_t first = 0; first < rows.count; first += 64) {
     size_t count = 0;
     for (uint64_t word = AllowedWord(first, rows.count, allowed); word != 0; word &= word - 1) {
