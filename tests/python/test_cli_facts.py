@@ -218,8 +218,8 @@ def test_import_goes_on_after_an_interrupt(cli: Cli, tmp_path: Path) -> None:
 
 def test_encode_goes_on_after_an_interrupt(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "chat.jsonl"
-    file.write_text("\n".join(chat_lines(400)))
-    cli.ok("import", str(file), "--no-encode")
+    file.write_text("\n".join(chat_lines(80)))
+    cli.ok("import", str(file), "--no-encode", "--episode", "2")  # 40 episodes, two batches
     stopped = cli.interrupted("encode", after="Encoding")
     assert stopped.code == 130, stopped.err
     stats = cli.json("stats")
