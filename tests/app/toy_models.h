@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,8 @@ struct ToyLog {
   std::atomic<uint64_t> wrong_rows{0};  // injected rows of another token than the prompt's
   std::atomic<uint64_t> encoded_tokens{0};
   std::atomic<bool> fail_encode{false};
-  std::vector<Token> last_prompt;  // of the last Start, for tests with one thread
+  std::mutex mutex;
+  std::vector<Token> last_prompt;  // of the last Start; read by tests with one thread
 };
 
 class ToyGeneration final : public Generation {
@@ -122,7 +124,10 @@ class ToyEngine final : public Engine {
       stats.injected_tokens += span.tokens;
     }
     stats.prefilled_tokens = stats.prompt_tokens - stats.injected_tokens;
-    log_->last_prompt = prompt.tokens;
+    {
+      const std::lock_guard lock(log_->mutex);
+      log_->last_prompt = prompt.tokens;
+    }
     return std::make_unique<ToyGeneration>(HashBytes(std::as_bytes(std::span(prompt.tokens))).Hex(),
                                            stats);
   }
