@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <boost/property_tree/ptree.hpp>
+#include <boost/property_tree/xml_parser.hpp>
+#include <sstream>
 
 #include "cli/ttft.h"
 
@@ -21,31 +23,29 @@ TEST(TickStep, IsRoundAndGivesFewTicks) {
   }
 }
 
-// Elements that are opened are closed, and every point lies inside the picture.
-void CheckSvg(const std::string& svg) {
-  std::vector<std::string> open;
-  const std::regex tag("<(/?)([a-z]+)([^>]*?)(/?)>");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), tag), end; it != end; ++it) {
-    const std::smatch& match = *it;
-    if (match[4].length() != 0) continue;
-    if (match[1].length() == 0) {
-      open.push_back(match[2]);
-    } else {
-      ASSERT_FALSE(open.empty());
-      EXPECT_EQ(open.back(), match[2].str());
-      open.pop_back();
-    }
-  }
-  EXPECT_TRUE(open.empty());
-  const std::regex circle("cx=\"([-0-9.]+)\" cy=\"([-0-9.]+)\"");
-  for (std::sregex_iterator it(svg.begin(), svg.end(), circle), end; it != end; ++it) {
-    EXPECT_GE(std::stod((*it)[1]), 0);
-    EXPECT_LE(std::stod((*it)[1]), 760);
-    EXPECT_GE(std::stod((*it)[2]), 0);
-    EXPECT_LE(std::stod((*it)[2]), 440);
+struct Point {
+  double x = 0;
+  double y = 0;
+};
+
+// Parses the picture as XML, checks that every marker lies inside it, and returns the markers.
+std::vector<Point> CheckSvg(const std::string& svg) {
+  boost::property_tree::ptree document;
+  std::istringstream text(svg);
+  boost::property_tree::read_xml(text, document);  // throws where it isn't well-formed
+  std::vector<Point> markers;
+  for (const auto& [name, element] : document.get_child("svg")) {
+    if (name != "circle") continue;
+    const Point at{element.get<double>("<xmlattr>.cx"), element.get<double>("<xmlattr>.cy")};
+    EXPECT_GE(at.x, 0);
+    EXPECT_LE(at.x, 760);
+    EXPECT_GE(at.y, 0);
+    EXPECT_LE(at.y, 440);
+    markers.push_back(at);
   }
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);
+  return markers;
 }
 
 TEST(RenderSvg, IsWellFormed) {
@@ -64,14 +64,10 @@ TEST(RenderSvg, TakesNoPointsAndOnlyZeros) {
 }
 
 TEST(RenderSvg, PutsMoreHigherUp) {
-  const std::string svg = RenderSvg({"t", "", "", "", {{"a", {{0, 10}, {1, 20}}}}});
-  const std::regex circle("cx=\"([-0-9.]+)\" cy=\"([-0-9.]+)\"");
-  std::sregex_iterator it(svg.begin(), svg.end(), circle);
-  const double first_x = std::stod((*it)[1]);
-  const double first_y = std::stod((*it)[2]);
-  ++it;
-  EXPECT_GT(std::stod((*it)[1]), first_x);
-  EXPECT_LT(std::stod((*it)[2]), first_y);
+  const auto markers = CheckSvg(RenderSvg({"t", "", "", "", {{"a", {{0, 10}, {1, 20}}}}}));
+  ASSERT_EQ(markers.size(), 2);
+  EXPECT_GT(markers[1].x, markers[0].x);
+  EXPECT_LT(markers[1].y, markers[0].y);
 }
 
 TEST(Median, OfOddEvenAndNothing) {
