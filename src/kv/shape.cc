@@ -22,15 +22,19 @@ std::string_view DtypeName(Dtype dtype) {
       return "f16";
     case Dtype::kBF16:
       return "bf16";
+    case Dtype::kI8:
+      return "i8";
+    case Dtype::kF8E4M3:
+      return "f8e4m3";
   }
   return "unknown";
 }
 
 Result<Dtype> ParseDtype(std::string_view name) {
-  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16, Dtype::kBF16}) {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16, Dtype::kBF16, Dtype::kI8, Dtype::kF8E4M3}) {
     if (name == DtypeName(dtype)) return dtype;
   }
-  return Fail(Code::kInvalid, "dtype '{}' is not f32, f16 or bf16", name);
+  return Fail(Code::kInvalid, "dtype '{}' is none of f32, f16, bf16, i8, f8e4m3", name);
 }
 
 Status KvShape::Validate() const {
@@ -38,7 +42,7 @@ Status KvShape::Validate() const {
   INFERSCALE_TRY(CheckCount("the number of KV heads", kv_heads, kMaxCount));
   INFERSCALE_TRY(CheckCount("the key's dims per head", k_dim, kMaxDims));
   INFERSCALE_TRY(CheckCount("the value's dims per head", v_dim, kMaxDims));
-  if (dtype > Dtype::kBF16) {
+  if (dtype > kLastDtype) {
     return Fail(Code::kInvalid, "KV shape: there is no dtype {}", static_cast<int>(dtype));
   }
   return {};

@@ -14,10 +14,15 @@ namespace inferscale {
 using Token = int32_t;  // An id in the model's vocabulary.
 
 // Numbers are part of the segment format: never reuse one.
-enum class Dtype : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2 };
+enum class Dtype : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kI8 = 3, kF8E4M3 = 4 };
+inline constexpr Dtype kLastDtype = Dtype::kF8E4M3;
 
-constexpr size_t DtypeSize(Dtype dtype) { return dtype == Dtype::kF32 ? 4 : 2; }
-std::string_view DtypeName(Dtype dtype);          // "f32", "f16", "bf16"
+// Elements that mean something only together with scales; see FactKv.
+constexpr bool IsQuantised(Dtype dtype) { return dtype == Dtype::kI8 || dtype == Dtype::kF8E4M3; }
+constexpr size_t DtypeSize(Dtype dtype) {
+  return IsQuantised(dtype) ? 1 : dtype == Dtype::kF32 ? 4 : 2;
+}
+std::string_view DtypeName(Dtype dtype);          // "f32", "f16", "bf16", "i8", "f8e4m3"
 Result<Dtype> ParseDtype(std::string_view name);  // kInvalid, naming the input
 
 // The KV of one token in all layers. Every layer has the same number of heads and dims; models for
@@ -33,7 +38,11 @@ struct KvShape {
 
   size_t KRowBytes() const { return size_t{kv_heads} * k_dim * DtypeSize(dtype); }
   size_t VRowBytes() const { return size_t{kv_heads} * v_dim * DtypeSize(dtype); }
-  size_t TokenBytes() const { return layers * (KRowBytes() + VRowBytes()); }
+  // One scale for each head's value; keys share theirs, which are not here.
+  size_t VScaleRowBytes() const { return IsQuantised(dtype) ? kv_heads * sizeof(float) : 0; }
+  size_t TokenBytes() const { return layers * (KRowBytes() + VRowBytes() + VScaleRowBytes()); }
+  // Floats in a model's key scales: [layer][head][dim].
+  size_t KeyScales() const { return size_t{layers} * kv_heads * k_dim; }
 
   // kInvalid unless all counts are positive, dims are at most 1024, heads and layers at most 4096.
   Status Validate() const;

@@ -148,6 +148,9 @@ void MoveFrom(const MoveJob& job) {
       return Move<kFrom, Dtype::kF16>(job);
     case Dtype::kBF16:
       return Move<kFrom, Dtype::kBF16>(job);
+    case Dtype::kI8:
+    case Dtype::kF8E4M3:
+      break;  // refused by CheckTransfer
   }
 }
 
@@ -159,6 +162,9 @@ void MoveRowsImpl(const MoveJob& job) {
       return MoveFrom<Dtype::kF16>(job);
     case Dtype::kBF16:
       return MoveFrom<Dtype::kBF16>(job);
+    case Dtype::kI8:
+    case Dtype::kF8E4M3:
+      break;
   }
 }
 

@@ -139,7 +139,7 @@ Result<RecordHeader> ParseRecordHeader(ByteSpan bytes) {
   in.Skip(1);
   const auto tenant_bytes = in.Read<uint16_t>();
   in.Skip(4);
-  if (dtype > static_cast<uint8_t>(Dtype::kBF16)) {
+  if (dtype > static_cast<uint8_t>(kLastDtype)) {
     return Fail(Code::kUnsupported, "record of dtype {}", dtype);
   }
   out.info.shape.dtype = static_cast<Dtype>(dtype);

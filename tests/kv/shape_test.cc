@@ -38,12 +38,12 @@ TEST(Shape, ValidateRefusesEachBadField) {
   EXPECT_TRUE(refuses([](KvShape& s) { s.k_dim = 1025; }));
   EXPECT_TRUE(refuses([](KvShape& s) { s.v_dim = 0; }));
   EXPECT_TRUE(refuses([](KvShape& s) { s.v_dim = 1025; }));
-  EXPECT_TRUE(refuses([](KvShape& s) { s.dtype = static_cast<Dtype>(3); }));
+  EXPECT_TRUE(refuses([](KvShape& s) { s.dtype = static_cast<Dtype>(5); }));
   EXPECT_FALSE(refuses([](KvShape& s) { s = {4096, 4096, 1024, 1024, Dtype::kF32}; }));
 }
 
 TEST(Shape, DtypeNamesRoundTrip) {
-  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16, Dtype::kBF16}) {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16, Dtype::kBF16, Dtype::kI8, Dtype::kF8E4M3}) {
     EXPECT_EQ(ParseDtype(DtypeName(dtype)), dtype);
   }
   const Result<Dtype> bad = ParseDtype("q8_0");
@@ -62,6 +62,24 @@ TEST(FactKv, LayersLieKeyThenValue) {
   EXPECT_EQ(kv.V(2) + 5 * 24, bytes.data() + bytes.size());
   const FactKvView view = kv;
   EXPECT_EQ(view.V(1), kv.V(1));
+}
+
+TEST(FactKv, ValueScalesFollowThePlanes) {
+  constexpr KvShape kQuantised{
+      .layers = 3, .kv_heads = 2, .k_dim = 4, .v_dim = 6, .dtype = Dtype::kI8};
+  EXPECT_EQ(kQuantised.TokenBytes(), 3U * (8 + 12) + 3U * 2 * 4);
+  std::array<std::byte, 5 * 84> bytes{};
+  std::array<float, 3 * 2 * 4> key_scales{};
+  EXPECT_EQ(kQuantised.KeyScales(), key_scales.size());
+  const MutableFactKvView kv{kQuantised, 5, bytes.data(), key_scales.data()};
+  EXPECT_EQ(kv.SizeBytes(), bytes.size());
+  EXPECT_EQ(kv.LayerBytes(), 5U * 20);
+  EXPECT_EQ(kv.V(2) + 5 * 12, kv.VScales(0));
+  EXPECT_EQ(kv.VScales(1), kv.VScales(0) + 5 * 2 * 4);
+  EXPECT_EQ(kv.VScales(2) + 5 * 2 * 4, bytes.data() + bytes.size());
+  EXPECT_EQ(kv.KeyScales(2), key_scales.data() + 16);
+  const FactKvView view = kv;
+  EXPECT_EQ(view.key_scales, key_scales.data());
 }
 
 }  // namespace

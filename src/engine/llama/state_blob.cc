@@ -43,9 +43,12 @@ int32_t GgmlType(Dtype dtype) {
     case Dtype::kBF16:
       return GGML_TYPE_BF16;
     case Dtype::kF16:
-      break;
+      return GGML_TYPE_F16;
+    case Dtype::kI8:
+    case Dtype::kF8E4M3:
+      break;  // of stores only
   }
-  return GGML_TYPE_F16;
+  return GGML_TYPE_COUNT;
 }
 
 Result<Dtype> FromGgmlType(int32_t type) {

@@ -66,6 +66,9 @@ void ScoreRowsImpl(const VectorRows& rows, const float* query, std::span<const u
       return Score<Dtype::kF16>(rows, query, chosen, scores);
     case Dtype::kBF16:
       return Score<Dtype::kBF16>(rows, query, chosen, scores);
+    case Dtype::kI8:
+    case Dtype::kF8E4M3:
+      break;  // no vectors of these
   }
 }
 

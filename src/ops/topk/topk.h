@@ -19,7 +19,7 @@ struct VectorRows {
   const std::byte* data = nullptr;  // [count][dims] of `dtype`, contiguous, any alignment
   size_t count = 0;
   uint32_t dims = 0;
-  Dtype dtype = Dtype::kF16;
+  Dtype dtype = Dtype::kF16;  // or kF32, kBF16
 };
 
 struct Scored {
