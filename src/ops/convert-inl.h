@@ -109,12 +109,65 @@ HWY_INLINE hn::Vec<Bits16<D>> Bf16FromFloat(D /*d*/, hn::Vec<D> value) {
   return hn::TruncateTo(Bits16<D>(), hn::ShiftRight<16>(hn::IfThenElse(is_nan, nan, rounded)));
 }
 
+// As many elements of 8 bits as D has lanes of float.
+template <class D>
+using Bits8 = hn::Rebind<uint8_t, D>;
+
+template <class D>
+HWY_INLINE hn::Vec<D> FloatFromF8(D d, hn::Vec<Bits8<D>> f8) {
+  const Bits32<D> d32;
+  const auto bits = hn::PromoteTo(d32, f8);
+  const auto magnitude = hn::ShiftLeft<20>(hn::And(bits, hn::Set(d32, 0x7FU)));
+  // Moves the exponent's bias from 7 to 127. A subnormal m 2^-9 becomes (8 + m) 2^-9 first, because
+  // processors are slow with subnormal floats.
+  const auto normal = hn::Add(magnitude, hn::Set(d32, 120U << 23));
+  const auto shifted = hn::BitCast(d, hn::Add(normal, hn::Set(d32, 1U << 23)));
+  const auto subnormal = hn::BitCast(d32, hn::Sub(shifted, hn::Set(d, 0x1p-6F)));
+  const auto is_small = hn::Lt(magnitude, hn::Set(d32, 1U << 23));
+  const auto is_nan = hn::Eq(magnitude, hn::Set(d32, 0x7FU << 20));
+  const auto finite = hn::IfThenElse(is_small, subnormal, normal);
+  const auto sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(d32, 0x80U)));
+  return hn::BitCast(d, hn::Or(hn::IfThenElse(is_nan, hn::Set(d32, 0x7FC00000U), finite), sign));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<Bits8<D>> F8FromFloat(D d, hn::Vec<D> value) {
+  const Bits32<D> d32;
+  const auto bits = hn::BitCast(d32, value);
+  const auto sign = hn::And(bits, hn::Set(d32, 0x80000000U));
+  const auto magnitude = hn::Xor(bits, sign);
+  // As in F16FromFloat; adding 2^14 rounds at the smallest step, 2^-9.
+  const auto odd = hn::And(hn::ShiftRight<20>(magnitude), hn::Set(d32, 1U));
+  const auto normal =
+      hn::ShiftRight<20>(hn::Add(hn::Add(magnitude, odd), hn::Set(d32, 0x7FFFFU - (120U << 23))));
+  const auto anchor = hn::Set(d, 0x1p14F);
+  const auto subnormal = hn::Sub(hn::BitCast(d32, hn::Add(hn::BitCast(d, magnitude), anchor)),
+                                 hn::BitCast(d32, anchor));
+  const auto is_small = hn::Lt(magnitude, hn::Set(d32, (127U - 6) << 23));
+  const auto is_nan = hn::Gt(magnitude, hn::Set(d32, 0xFFU << 23));
+  const auto finite = hn::Min(hn::IfThenElse(is_small, subnormal, normal), hn::Set(d32, 0x7EU));
+  const auto result = hn::IfThenElse(is_nan, hn::Set(d32, 0x7FU), finite);
+  return hn::TruncateTo(Bits8<D>(), hn::Or(result, hn::ShiftRight<24>(sign)));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<int8_t, D>> I8FromFloat(D d, hn::Vec<D> value) {
+  const auto number = hn::IfThenElseZero(hn::Eq(value, value), value);
+  const auto clamped = hn::Min(hn::Max(number, hn::Set(d, -127.0F)), hn::Set(d, 127.0F));
+  return hn::DemoteTo(hn::Rebind<int8_t, D>(), hn::NearestInt(clamped));
+}
+
 template <Dtype kType, class D>
 HWY_INLINE hn::Vec<D> LoadFloat(D d, const std::byte* from) {
   if constexpr (kType == Dtype::kF16) {
     return FloatFromF16(d, Load16(d, from));
   } else if constexpr (kType == Dtype::kBF16) {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(Bits32<D>(), Load16(d, from))));
+  } else if constexpr (kType == Dtype::kI8) {
+    const auto i8 = hn::LoadU(hn::Rebind<int8_t, D>(), reinterpret_cast<const int8_t*>(from));
+    return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<D>(), i8));
+  } else if constexpr (kType == Dtype::kF8E4M3) {
+    return FloatFromF8(d, hn::LoadU(Bits8<D>(), reinterpret_cast<const uint8_t*>(from)));
   } else {
     const hn::Repartition<uint8_t, D> d8;
     return hn::BitCast(d, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from)));
@@ -127,6 +180,10 @@ HWY_INLINE void StoreFloat(D d, hn::Vec<D> value, std::byte* to) {
     Store16(d, F16FromFloat(d, value), to);
   } else if constexpr (kType == Dtype::kBF16) {
     Store16(d, Bf16FromFloat(d, value), to);
+  } else if constexpr (kType == Dtype::kI8) {
+    hn::StoreU(I8FromFloat(d, value), hn::Rebind<int8_t, D>(), reinterpret_cast<int8_t*>(to));
+  } else if constexpr (kType == Dtype::kF8E4M3) {
+    hn::StoreU(F8FromFloat(d, value), Bits8<D>(), reinterpret_cast<uint8_t*>(to));
   } else {
     const hn::Repartition<uint8_t, D> d8;
     hn::StoreU(hn::BitCast(d8, value), d8, reinterpret_cast<uint8_t*>(to));

@@ -53,4 +53,27 @@ void WriteElement(std::byte* data, Dtype dtype, size_t index, double value) {
   std::memcpy(data + index * DtypeSize(dtype), &bits, DtypeSize(dtype));
 }
 
+double ReadK(const FactKvView& record, uint32_t layer, size_t token, uint32_t head, uint32_t dim) {
+  const KvShape& shape = record.shape;
+  const size_t channel = size_t{head} * shape.k_dim + dim;
+  const double q =
+      ReadElement(record.K(layer), shape.dtype, token * shape.kv_heads * shape.k_dim + channel);
+  return IsQuantised(shape.dtype) ? q * record.KeyScales(layer)[channel] : q;
+}
+
+double ReadV(const FactKvView& record, uint32_t layer, size_t token, uint32_t head, uint32_t dim) {
+  const KvShape& shape = record.shape;
+  const size_t row = token * shape.kv_heads + head;
+  const double q = ReadElement(record.V(layer), shape.dtype, row * shape.v_dim + dim);
+  return IsQuantised(shape.dtype) ? q * ReadVScale(record, layer, token, head) : q;
+}
+
+float ReadVScale(const FactKvView& record, uint32_t layer, size_t token, uint32_t head) {
+  float scale = 0;
+  std::memcpy(&scale,
+              record.VScales(layer) + (token * record.shape.kv_heads + head) * sizeof(float),
+              sizeof(float));
+  return scale;
+}
+
 }  // namespace inferscale

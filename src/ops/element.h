@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kv/shape.h"
+#include "kv/fact_kv.h"
 
 namespace inferscale {
 
@@ -16,6 +16,12 @@ double ReadElement(const std::byte* data, Dtype dtype, size_t index);
 // Rounds `value` once, to nearest with ties to even. Too large a value becomes infinite, or the
 // largest that a quantised dtype has.
 void WriteElement(std::byte* data, Dtype dtype, size_t index, double value);
+
+// One number of a record, with its scale if it is quantised.
+double ReadK(const FactKvView& record, uint32_t layer, size_t token, uint32_t head, uint32_t dim);
+double ReadV(const FactKvView& record, uint32_t layer, size_t token, uint32_t head, uint32_t dim);
+// The scale of a value's row, if the record is quantised.
+float ReadVScale(const FactKvView& record, uint32_t layer, size_t token, uint32_t head);
 
 }  // namespace inferscale
 

@@ -17,8 +17,32 @@ namespace HWY_NAMESPACE {
 
 using FloatTag = hn::ScalableTag<float>;
 
+// Elements [i, i + lanes) of a head, times their channels' scales if they are quantised.
+template <Dtype kFrom>
+HWY_INLINE hn::Vec<FloatTag> LoadAt(FloatTag d, const std::byte* from, const float* scales,
+                                    size_t i) {
+  const auto value = LoadFloat<kFrom>(d, from + i * DtypeSize(kFrom));
+  if constexpr (IsQuantised(kFrom)) {
+    return hn::Mul(value, hn::LoadU(d, scales + i));
+  } else {
+    return value;
+  }
+}
+
+// The same for `count` elements, fewer than lanes.
+template <Dtype kFrom>
+HWY_INLINE hn::Vec<FloatTag> LoadAtN(FloatTag d, const std::byte* from, const float* scales,
+                                     size_t i, size_t count) {
+  const auto value = LoadFloatN<kFrom>(d, from + i * DtypeSize(kFrom), count);
+  if constexpr (IsQuantised(kFrom)) {
+    return hn::Mul(value, LoadFloatN(d, scales + i, count));
+  } else {
+    return value;
+  }
+}
+
 template <Dtype kFrom, Dtype kTo>
-void Convert(const std::byte* from, std::byte* to, size_t count) {
+void Convert(const std::byte* from, const float* scales, std::byte* to, size_t count) {
   if constexpr (kFrom == kTo) {
     std::memcpy(to, from, count * DtypeSize(kFrom));
   } else {
@@ -26,56 +50,72 @@ void Convert(const std::byte* from, std::byte* to, size_t count) {
     const size_t lanes = hn::Lanes(d);
     size_t i = 0;
     for (; i + lanes <= count; i += lanes) {
-      StoreFloat<kTo>(d, LoadFloat<kFrom>(d, from + i * DtypeSize(kFrom)), to + i * DtypeSize(kTo));
+      StoreFloat<kTo>(d, LoadAt<kFrom>(d, from, scales, i), to + i * DtypeSize(kTo));
     }
     if (i < count) {
-      StoreFloatN<kTo>(d, LoadFloatN<kFrom>(d, from + i * DtypeSize(kFrom), count - i),
-                       to + i * DtypeSize(kTo), count - i);
+      StoreFloatN<kTo>(d, LoadAtN<kFrom>(d, from, scales, i, count - i), to + i * DtypeSize(kTo),
+                       count - i);
     }
+  }
+}
+
+// The same with one scale for all.
+template <Dtype kFrom, Dtype kTo>
+void ConvertScaled(const std::byte* from, float scale, std::byte* to, size_t count) {
+  const FloatTag d;
+  const auto factor = hn::Set(d, scale);
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    StoreFloat<kTo>(d, hn::Mul(LoadFloat<kFrom>(d, from + i), factor), to + i * DtypeSize(kTo));
+  }
+  if (i < count) {
+    StoreFloatN<kTo>(d, hn::Mul(LoadFloatN<kFrom>(d, from + i, count - i), factor),
+                     to + i * DtypeSize(kTo), count - i);
   }
 }
 
 // (x[i], x[i + pairs]): own = cos, partner = sin, both `pairs` long.
 template <Dtype kFrom, Dtype kTo>
-HWY_INLINE void RotateNeox(const std::byte* from, std::byte* to, size_t pairs, const float* own,
-                           const float* partner) {
+HWY_INLINE void RotateNeox(const std::byte* from, const float* scales, std::byte* to, size_t pairs,
+                           const float* own, const float* partner) {
   const FloatTag d;
   const size_t lanes = hn::Lanes(d);
-  const std::byte* from_b = from + pairs * DtypeSize(kFrom);
   std::byte* to_b = to + pairs * DtypeSize(kTo);
   size_t i = 0;
   for (; i + lanes <= pairs; i += lanes) {
     const auto c = hn::LoadU(d, own + i);
     const auto s = hn::LoadU(d, partner + i);
-    const auto a = LoadFloat<kFrom>(d, from + i * DtypeSize(kFrom));
-    const auto b = LoadFloat<kFrom>(d, from_b + i * DtypeSize(kFrom));
+    const auto a = LoadAt<kFrom>(d, from, scales, i);
+    const auto b = LoadAt<kFrom>(d, from, scales, i + pairs);
     StoreFloat<kTo>(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), to + i * DtypeSize(kTo));
     StoreFloat<kTo>(d, hn::MulAdd(a, s, hn::Mul(b, c)), to_b + i * DtypeSize(kTo));
   }
   if (i < pairs) {
-    const auto c = LoadFloatN(d, own + i, pairs - i);
-    const auto s = LoadFloatN(d, partner + i, pairs - i);
-    const auto a = LoadFloatN<kFrom>(d, from + i * DtypeSize(kFrom), pairs - i);
-    const auto b = LoadFloatN<kFrom>(d, from_b + i * DtypeSize(kFrom), pairs - i);
-    StoreFloatN<kTo>(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), to + i * DtypeSize(kTo), pairs - i);
-    StoreFloatN<kTo>(d, hn::MulAdd(a, s, hn::Mul(b, c)), to_b + i * DtypeSize(kTo), pairs - i);
+    const size_t rest = pairs - i;
+    const auto c = LoadFloatN(d, own + i, rest);
+    const auto s = LoadFloatN(d, partner + i, rest);
+    const auto a = LoadAtN<kFrom>(d, from, scales, i, rest);
+    const auto b = LoadAtN<kFrom>(d, from, scales, i + pairs, rest);
+    StoreFloatN<kTo>(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), to + i * DtypeSize(kTo), rest);
+    StoreFloatN<kTo>(d, hn::MulAdd(a, s, hn::Mul(b, c)), to_b + i * DtypeSize(kTo), rest);
   }
 }
 
 // (x[2i], x[2i + 1]): x own + swapped(x) partner, element by element.
 template <Dtype kFrom, Dtype kTo>
-HWY_INLINE void RotateInterleaved(const std::byte* from, std::byte* to, size_t dims,
-                                  const float* own, const float* partner) {
+HWY_INLINE void RotateInterleaved(const std::byte* from, const float* scales, std::byte* to,
+                                  size_t dims, const float* own, const float* partner) {
   const FloatTag d;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= dims; i += lanes) {
-    const auto x = LoadFloat<kFrom>(d, from + i * DtypeSize(kFrom));
+    const auto x = LoadAt<kFrom>(d, from, scales, i);
     const auto swapped = hn::Mul(hn::Reverse2(d, x), hn::LoadU(d, partner + i));
     StoreFloat<kTo>(d, hn::MulAdd(x, hn::LoadU(d, own + i), swapped), to + i * DtypeSize(kTo));
   }
   if (i < dims) {
-    const auto x = LoadFloatN<kFrom>(d, from + i * DtypeSize(kFrom), dims - i);
+    const auto x = LoadAtN<kFrom>(d, from, scales, i, dims - i);
     const auto c = LoadFloatN(d, own + i, dims - i);
     const auto s = LoadFloatN(d, partner + i, dims - i);
     StoreFloatN<kTo>(d, hn::MulAdd(x, c, hn::Mul(hn::Reverse2(d, x), s)), to + i * DtypeSize(kTo),
@@ -90,20 +130,23 @@ void RotateRows(const MoveJob& job) {
   for (uint32_t t = 0; t < job.tokens; ++t) {
     const float* own = job.rotations->Row(job.first_rotation + t);
     const float* partner = own + width;
+    const float* scales = job.channel_scales;
     const std::byte* from = job.from.data + t * job.from.token_stride;
     std::byte* to = job.to.data + t * job.to.token_stride;
     for (uint32_t h = 0; h < job.heads; ++h) {
       if (job.kind == RopeKind::kNeox) {
-        RotateNeox<kFrom, kTo>(from, to, job.rotary_dims / 2, own, partner);
+        RotateNeox<kFrom, kTo>(from, scales, to, job.rotary_dims / 2, own, partner);
       } else {
-        RotateInterleaved<kFrom, kTo>(from, to, job.rotary_dims, own, partner);
+        RotateInterleaved<kFrom, kTo>(from, scales, to, job.rotary_dims, own, partner);
       }
       if (rest != 0) {
         Convert<kFrom, kTo>(from + job.rotary_dims * DtypeSize(kFrom),
+                            IsQuantised(kFrom) ? scales + job.rotary_dims : nullptr,
                             to + job.rotary_dims * DtypeSize(kTo), rest);
       }
       from += job.from.head_stride;
       to += job.to.head_stride;
+      if constexpr (IsQuantised(kFrom)) scales += job.dims;
     }
   }
 }
@@ -125,17 +168,39 @@ void CopyRows(const MoveJob& job) {
   for (uint32_t t = 0; t < tokens; ++t) {
     for (uint32_t h = 0; h < heads; ++h) {
       Convert<kFrom, kTo>(job.from.data + t * job.from.token_stride + h * job.from.head_stride,
-                          job.to.data + t * job.to.token_stride + h * job.to.head_stride, piece);
+                          nullptr, job.to.data + t * job.to.token_stride + h * job.to.head_stride,
+                          piece);
+    }
+  }
+}
+
+// Quantised rows without rotation.
+template <Dtype kFrom, Dtype kTo>
+void ScaleRows(const MoveJob& job) {
+  for (uint32_t t = 0; t < job.tokens; ++t) {
+    for (uint32_t h = 0; h < job.heads; ++h) {
+      const std::byte* from = job.from.data + t * job.from.token_stride + h * job.from.head_stride;
+      std::byte* to = job.to.data + t * job.to.token_stride + h * job.to.head_stride;
+      if (job.row_scales == nullptr) {
+        Convert<kFrom, kTo>(from, job.channel_scales + size_t{h} * job.dims, to, job.dims);
+      } else {
+        float scale;
+        std::memcpy(&scale, job.row_scales + (size_t{t} * job.heads + h) * sizeof(float),
+                    sizeof(float));
+        ConvertScaled<kFrom, kTo>(from, scale, to, job.dims);
+      }
     }
   }
 }
 
 template <Dtype kFrom, Dtype kTo>
 void Move(const MoveJob& job) {
-  if (job.kind == RopeKind::kNone) {
-    CopyRows<kFrom, kTo>(job);
-  } else {
+  if (job.kind != RopeKind::kNone) {
     RotateRows<kFrom, kTo>(job);
+  } else if constexpr (IsQuantised(kFrom)) {
+    ScaleRows<kFrom, kTo>(job);
+  } else {
+    CopyRows<kFrom, kTo>(job);
   }
 }
 
@@ -150,7 +215,7 @@ void MoveFrom(const MoveJob& job) {
       return Move<kFrom, Dtype::kBF16>(job);
     case Dtype::kI8:
     case Dtype::kF8E4M3:
-      break;  // refused by CheckTransfer
+      break;  // the contract
   }
 }
 
@@ -163,8 +228,9 @@ void MoveRowsImpl(const MoveJob& job) {
     case Dtype::kBF16:
       return MoveFrom<Dtype::kBF16>(job);
     case Dtype::kI8:
+      return MoveFrom<Dtype::kI8>(job);
     case Dtype::kF8E4M3:
-      break;
+      return MoveFrom<Dtype::kF8E4M3>(job);
   }
 }
 

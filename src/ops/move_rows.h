@@ -50,8 +50,13 @@ struct MoveJob {
   uint32_t rotary_dims = 0;
   const Rotations* rotations = nullptr;  // its row `first_rotation` belongs to the first token
   uint32_t first_rotation = 0;
+  // If `from` is quantised, one of: the factors of channels, [head][dim], or of rows, [token][head]
+  // floats at any address.
+  const float* channel_scales = nullptr;
+  const std::byte* row_scales = nullptr;
 };
 
+// `to` is not quantised.
 void MoveRows(const MoveJob& job);
 
 }  // namespace inferscale

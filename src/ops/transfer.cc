@@ -45,6 +45,16 @@ Status CheckSpan(const TransferSpan& item, const KvShape& first) {
   }
   if (span.tokens == 0) return {};
   if (record.data == nullptr) return Fail(Code::kInvalid, "a record has no data");
+  if (IsQuantised(record.shape.dtype)) {
+    if (item.writable != nullptr) {
+      return Fail(Code::kInvalid, "a capture into a record of {}: quantise afterwards",
+                  DtypeName(record.shape.dtype));
+    }
+    if (record.key_scales == nullptr) {
+      return Fail(Code::kInvalid, "a record of {} has no key scales",
+                  DtypeName(record.shape.dtype));
+    }
+  }
   const int64_t last_position = int64_t{span.position} + span.tokens - 1;
   if (span.position < 0 || last_position > std::numeric_limits<int32_t>::max()) {
     return Fail(Code::kInvalid, "position {} of {} tokens is out of range", span.position,
@@ -103,6 +113,7 @@ class Mover {
     }
     FindRuns(chunk);
     const uint32_t first = span.record_token + chunk.first;
+    const bool quantised = IsQuantised(record.shape.dtype);
     for (uint32_t layer = 0; layer < record.shape.layers; ++layer) {
       const size_t table = ropes_.layer_table[layer];
       const auto offset_of = [&](const std::byte* half, size_t row_bytes) {
@@ -116,10 +127,16 @@ class Mover {
         job.rotary_dims = 2 * ropes_.tables[table].pairs();
         job.rotations = &rotations_[table];
         job.first_rotation = run.first;
+        if (quantised) job.channel_scales = record.KeyScales(layer);
         MoveRows(job);
       }
       for (const Run& run : runs_) {
-        MoveRows(Job(*chunk.item, v, record.shape.v_dim, cache_.v_base[layer], cache_.v, run));
+        MoveJob job = Job(*chunk.item, v, record.shape.v_dim, cache_.v_base[layer], cache_.v, run);
+        if (quantised) {
+          const size_t row = size_t{first} + run.first;
+          job.row_scales = record.VScales(layer) + row * record.shape.kv_heads * sizeof(float);
+        }
+        MoveRows(job);
       }
     }
   }
@@ -178,6 +195,9 @@ Status CheckTransfer(std::span<const TransferSpan> spans, const RopeTables& rope
   if (cache.k_base.size() != shape.layers || cache.v_base.size() != shape.layers) {
     return Fail(Code::kInvalid, "a cache of {}/{} layers, records with {}", cache.k_base.size(),
                 cache.v_base.size(), shape.layers);
+  }
+  if (IsQuantised(cache.dtype)) {
+    return Fail(Code::kInvalid, "a cache of {}", DtypeName(cache.dtype));
   }
   return CheckRopes(ropes, shape);
 }

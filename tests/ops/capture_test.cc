@@ -124,6 +124,10 @@ TEST(Capture, RefusesWhatInjectRefuses) {
     ASSERT_FALSE(run);
     EXPECT_EQ(run.error().code, Code::kInvalid);
   }
+  span.span.tokens = 1;
+  span.record.shape.dtype = Dtype::kI8;
+  EXPECT_FALSE(Capture({&span, 1}, {tables, layer_table}, layout));
+  EXPECT_FALSE(CaptureReference({&span, 1}, {tables, layer_table}, layout));
   EXPECT_TRUE(record == Bytes(record.size(), std::byte{0xA5}));
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 
 #include "transfer_case.h"
@@ -52,7 +54,7 @@ TEST(Inject, EqualsTheReferenceOnEverySimdTarget) {
   Random random(TestSeed());
   Agreement halves, floats;
   for (int round = 0; round < 150; ++round) {
-    TransferCase test(random);
+    TransferCase test(random, Values::kHard, Records::kAlsoQuantised);
     SCOPED_TRACE(test.Describe());
     const auto spans = test.inject_spans();
     const Bytes want =
@@ -100,7 +102,7 @@ TEST(Inject, SpansTogetherEqualSpansOneByOne) {
   SCOPED_TRACE(TestSeed());
   Random random(TestSeed());
   for (int round = 0; round < 100; ++round) {
-    TransferCase test(random);
+    TransferCase test(random, Values::kHard, Records::kAlsoQuantised);
     SCOPED_TRACE(test.Describe());
     const auto spans = test.inject_spans();
     const Bytes together =
@@ -119,7 +121,7 @@ TEST(Inject, APrefixOfARecordIsTheRecordOfThePrefix) {
   SCOPED_TRACE(TestSeed());
   Random random(TestSeed());
   for (int round = 0; round < 100; ++round) {
-    TransferCase test(random);
+    TransferCase test(random, Values::kHard, Records::kAlsoQuantised);
     SCOPED_TRACE(test.Describe());
     auto spans = test.inject_spans();
     spans.resize(1);
@@ -129,10 +131,11 @@ TEST(Inject, APrefixOfARecordIsTheRecordOfThePrefix) {
     span.tokens = std::max(span.tokens, 1U);
     const KvShape& shape = whole.shape;
     Bytes prefix(span.tokens * shape.TokenBytes());
-    const MutableFactKvView cut{shape, span.tokens, prefix.data()};
+    const MutableFactKvView cut{shape, span.tokens, prefix.data(), whole.key_scales};
     for (uint32_t l = 0; l < shape.layers; ++l) {
       std::memcpy(cut.K(l), whole.K(l), span.tokens * shape.KRowBytes());
       std::memcpy(cut.V(l), whole.V(l), span.tokens * shape.VRowBytes());
+      std::memcpy(cut.VScales(l), whole.VScales(l), span.tokens * shape.VScaleRowBytes());
     }
     const Bytes of_whole =
         CacheAfter(test, [&] { return Inject(spans, test.ropes(), test.layout()); });
@@ -167,6 +170,30 @@ TEST(Inject, KnownAnswer) {
   EXPECT_EQ(std::count(v_cache.begin(), v_cache.end(), 0xAAAA), 6 * 2);
 }
 
+// K = q times its channel's scale, V = q times its row's, by hand.
+TEST(Inject, KnownAnswerQuantised) {
+  const KvShape shape{.layers = 1, .kv_heads = 1, .k_dim = 2, .v_dim = 2, .dtype = Dtype::kF8E4M3};
+  // Two tokens: K (1, -2) and (448, 0.5), V (1, 0) and (-1.5, 2^-9), scales 2 and 0.25.
+  std::vector<uint8_t> record{0x38, 0xC0, 0x7E, 0x30, 0x38, 0x00, 0xBC, 0x01};
+  const std::vector<float> v_scales{2.0F, 0.25F}, key_scales{0.5F, 4.0F};
+  for (const float scale : v_scales) {
+    const auto bytes = std::bit_cast<std::array<uint8_t, 4>>(scale);
+    record.insert(record.end(), bytes.begin(), bytes.end());
+  }
+  std::vector<float> k_cache(4), v_cache(4);
+  const std::vector<std::byte*> k{reinterpret_cast<std::byte*>(k_cache.data())};
+  const std::vector<std::byte*> v{reinterpret_cast<std::byte*>(v_cache.data())};
+  const std::vector<RopeTable> tables{RopeTable(RopeSpec{})};
+  const std::vector<uint8_t> layer_table{0};
+  const InjectSpan span{
+      {shape, 2, reinterpret_cast<const std::byte*>(record.data()), key_scales.data()},
+      {.tokens = 2, .slots = {}}};
+  const CacheLayout layout{k, v, {0, 8, 8}, {0, 8, 8}, 0, Dtype::kF32};
+  ASSERT_TRUE(Inject({&span, 1}, {tables, layer_table}, layout));
+  EXPECT_EQ(k_cache, (std::vector<float>{0.5F, -8.0F, 224.0F, 2.0F}));
+  EXPECT_EQ(v_cache, (std::vector<float>{2.0F, 0.0F, -0.375F, 0x1p-11F}));
+}
+
 class InjectErrors : public testing::Test {
  protected:
   // Fails unless the changed arguments are refused by both implementations, with nothing written.
@@ -185,7 +212,7 @@ class InjectErrors : public testing::Test {
     a.k = {cache.data(), cache.data() + 1024};
     a.v = {cache.data() + 2048, cache.data() + 3072};
     change(a);
-    const CacheLayout layout{a.k, a.v, {0, 32, 16}, {0, 16, 8}, 0, Dtype::kF16};
+    const CacheLayout layout{a.k, a.v, {0, 32, 16}, {0, 16, 8}, 0, a.cache_dtype};
     const RopeTables ropes{a.tables, a.layer_table};
     const Status fast = Inject(a.spans, ropes, layout, a.threads);
     ASSERT_FALSE(fast);
@@ -201,6 +228,7 @@ class InjectErrors : public testing::Test {
     std::vector<RopeTable> tables;
     std::vector<uint8_t> layer_table;
     std::vector<std::byte*> k, v;
+    Dtype cache_dtype = Dtype::kF16;
     int threads = 1;
   };
 };
@@ -230,6 +258,8 @@ TEST_F(InjectErrors, AreRefusedAndWriteNothing) {
   Refuses([](Arguments& a) { a.k.pop_back(); });
   Refuses([](Arguments& a) { a.v.pop_back(); });
   Refuses([](Arguments& a) { a.threads = 0; });
+  Refuses([](Arguments& a) { a.spans[1].record.shape.dtype = Dtype::kI8; });  // no key scales
+  Refuses([](Arguments& a) { a.cache_dtype = Dtype::kF8E4M3; });
 }
 
 TEST(Inject, NothingToDoIsFine) { EXPECT_TRUE(Inject({}, {}, {})); }

@@ -16,7 +16,7 @@ namespace inferscale {
 
 namespace {
 
-constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kF16, Dtype::kBF16};
+constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kF16, Dtype::kBF16, Dtype::kI8, Dtype::kF8E4M3};
 
 constexpr double kLargest = 65520;  // among finite values, or of what an f16 infinity came from
 
@@ -30,7 +30,7 @@ double RandomValue(Random& random, Values values) {
 
 }  // namespace
 
-TransferCase::TransferCase(Random& random, Values values) {
+TransferCase::TransferCase(Random& random, Values values, Records kinds) {
   const uint32_t k_dim = random.Chance(0.6) ? random.Pick({32U, 64U, 80U, 96U, 128U})
                                             : random.Between<uint32_t>(1, 100);
   const KvShape shape{.layers = random.Between<uint32_t>(1, 4),
@@ -40,7 +40,7 @@ TransferCase::TransferCase(Random& random, Values values) {
                       .dtype = Dtype::kF16};
   cache_dtype = kDtypes[random.Between(0, 2)];
   MakeRopes(random, shape.layers, k_dim);
-  MakeRecords(random, shape, values);
+  MakeRecords(random, shape, values, kinds);
   MakeLayout(random, shape);
   MakeSlots(random);
 }
@@ -53,18 +53,41 @@ void TransferCase::MakeRopes(Random& random, uint32_t layers, uint32_t k_dim) {
   }
 }
 
-void TransferCase::MakeRecords(Random& random, const KvShape& shape, Values values) {
+// Any code, and scales over a few powers of two, as calibration makes them.
+void TransferCase::FillQuantised(Random& random, Values values, const FactKvView& record,
+                                 std::byte* bytes) {
+  const size_t planes = record.shape.layers * record.LayerBytes();
+  for (size_t i = 0; i < planes; ++i) {
+    bytes[i] = static_cast<std::byte>(random.Between(0, 255));
+    const bool nan =
+        record.shape.dtype == Dtype::kF8E4M3 && (bytes[i] | std::byte{0x80}) == std::byte{0xFF};
+    if (nan && values == Values::kOrdinary) bytes[i] = std::byte{0};
+  }
+  for (size_t i = 0; i < (record.SizeBytes() - planes) / sizeof(float); ++i) {
+    const float scale = random.Chance(0.02) ? 0.0F : std::exp2(random.Between(-12.0F, -4.0F));
+    std::memcpy(bytes + planes + i * sizeof(float), &scale, sizeof(float));
+  }
+}
+
+void TransferCase::MakeRecords(Random& random, const KvShape& shape, Values values, Records kinds) {
+  key_scales.resize(shape.KeyScales());
+  for (float& scale : key_scales) scale = std::exp2(random.Between(-12.0F, -4.0F));
   const int count = random.Between(1, 4);
   record_bytes.resize(static_cast<size_t>(count));
   for (std::vector<std::byte>& bytes : record_bytes) {
     KvShape own = shape;
-    own.dtype = kDtypes[random.Between(0, 2)];
+    own.dtype = kDtypes[random.Between(0, kinds == Records::kPlain ? 2 : 4)];
     const auto tokens = random.Chance(0.1) ? 70U : random.Between<uint32_t>(1, 20);
     bytes.resize(tokens * own.TokenBytes());
-    for (size_t i = 0; i < bytes.size() / DtypeSize(own.dtype); ++i) {
-      WriteElement(bytes.data(), own.dtype, i, RandomValue(random, values));
+    const bool quantised = IsQuantised(own.dtype);
+    records.push_back({own, tokens, bytes.data(), quantised ? key_scales.data() : nullptr});
+    if (quantised) {
+      FillQuantised(random, values, records.back(), bytes.data());
+    } else {
+      for (size_t i = 0; i < bytes.size() / DtypeSize(own.dtype); ++i) {
+        WriteElement(bytes.data(), own.dtype, i, RandomValue(random, values));
+      }
     }
-    records.push_back({own, tokens, bytes.data()});
     CacheSpan span;
     span.record_token = random.Chance(0.5) ? 0 : random.Between<uint32_t>(0, tokens - 1);
     span.tokens = random.Chance(0.5) ? tokens - span.record_token

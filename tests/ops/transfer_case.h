@@ -16,8 +16,12 @@ namespace inferscale {
 // values that a smaller dtype can't hold.
 enum class Values { kOrdinary, kHard };
 
+// Which records: of f32, f16 and bf16, or some quantised ones among them (for inject only).
+enum class Records { kPlain, kAlsoQuantised };
+
 struct TransferCase {
-  explicit TransferCase(Random& random, Values values = Values::kHard);
+  explicit TransferCase(Random& random, Values values = Values::kHard,
+                        Records kinds = Records::kPlain);
   TransferCase(const TransferCase&) = delete;  // layout() points into cache
   TransferCase& operator=(const TransferCase&) = delete;
 
@@ -36,7 +40,8 @@ struct TransferCase {
   std::vector<FactKvView> records;  // one per span; dtypes may differ
   std::vector<CacheSpan> spans;
   std::vector<std::vector<std::byte>> record_bytes;
-  std::vector<std::byte> cache;  // all layers, with gaps between
+  std::vector<float> key_scales;  // of all quantised records
+  std::vector<std::byte> cache;   // all layers, with gaps between
   std::vector<std::byte*> k_base, v_base;
   CacheStrides k, v;
   uint32_t page_tokens = 0;
@@ -44,7 +49,8 @@ struct TransferCase {
 
  private:
   void MakeRopes(Random& random, uint32_t layers, uint32_t k_dim);
-  void MakeRecords(Random& random, const KvShape& shape, Values values);
+  void MakeRecords(Random& random, const KvShape& shape, Values values, Records kinds);
+  void FillQuantised(Random& random, Values values, const FactKvView& record, std::byte* bytes);
   void MakeLayout(Random& random, const KvShape& shape);
   void MakeSlots(Random& random);
 

@@ -22,7 +22,8 @@ struct CaptureSpan {
   CacheSpan span;
 };
 
-// Errors and promises as of Inject. The cache is only read.
+// Errors and promises as of Inject, and kInvalid for a quantised record: capture to another dtype
+// and Quantise (ops/codec) that. The cache is only read.
 Status Capture(std::span<const CaptureSpan> spans, const RopeTables& ropes,
                const CacheLayout& cache, int threads = 1);
 

@@ -6,7 +6,8 @@
 //
 // Nothing else is written. The rotation is computed in float from RopeTable's values and rounded
 // once to the cache's dtype (to nearest, ties to even); where source and cache have the same dtype
-// V and unrotated dims are copied bit by bit.
+// V and unrotated dims are copied bit by bit. Elements of a quantised record are multiplied by
+// their scale, in float, before anything else; the cache itself is never quantised.
 #ifndef INFERSCALE_OPS_INJECT_INJECT_H_
 #define INFERSCALE_OPS_INJECT_INJECT_H_
 
@@ -31,7 +32,8 @@ struct RopeTables {
 };
 
 // kInvalid if a span leaves its record, counts of layers, heads or dims differ between the records,
-// the layout and the tables, or a slot is negative; then nothing was written. Slots must lie inside
+// the layout and the tables, a slot is negative, a quantised record comes without key scales or the
+// cache is quantised; then nothing was written. Slots must lie inside
 // the cache and no two tokens may share one: both are the caller's promise. `threads` >= 1 shares
 // the work among that many threads.
 Status Inject(std::span<const InjectSpan> spans, const RopeTables& ropes, const CacheLayout& cache,

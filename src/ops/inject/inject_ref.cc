@@ -39,8 +39,7 @@ Status InjectReference(std::span<const InjectSpan> spans, const RopeTables& rope
           std::byte* k = cache.k_base[l] + SlotOffset(cache, cache.k, slot) + h * cache.k.head;
           std::vector<double> head(shape.k_dim);
           for (uint32_t d = 0; d < shape.k_dim; ++d) {
-            head[d] = ReadElement(record.K(l), shape.dtype,
-                                  (token * shape.kv_heads + h) * shape.k_dim + d);
+            head[d] = ReadK(record, l, token, h, d);
           }
           RotateHead(ropes.tables[ropes.layer_table[l]], span.position + static_cast<int32_t>(t),
                      head);
@@ -48,9 +47,7 @@ Status InjectReference(std::span<const InjectSpan> spans, const RopeTables& rope
 
           std::byte* v = cache.v_base[l] + SlotOffset(cache, cache.v, slot) + h * cache.v.head;
           for (uint32_t d = 0; d < shape.v_dim; ++d) {
-            WriteElement(v, cache.dtype, d,
-                         ReadElement(record.V(l), shape.dtype,
-                                     (token * shape.kv_heads + h) * shape.v_dim + d));
+            WriteElement(v, cache.dtype, d, ReadV(record, l, token, h, d));
           }
         }
       }
