@@ -88,8 +88,8 @@ HWY_INLINE void RotateNeox(const std::byte* from, const float* scales, std::byte
     const auto s = hn::LoadU(d, partner + i);
     const auto a = LoadAt<kFrom>(d, from, scales, i);
     const auto b = LoadAt<kFrom>(d, from, scales, i + pairs);
-    StoreFloat<kTo>(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), to + i * DtypeSize(kTo));
-    StoreFloat<kTo>(d, hn::MulAdd(a, s, hn::Mul(b, c)), to_b + i * DtypeSize(kTo));
+    StoreFloat<kTo>(d, hn::MulSub(a, c, hn::Mul(b, s)), to + i * DtypeSize(kTo));
+    StoreFloat<kTo>(d, hn::MulAdd(b, c, hn::Mul(a, s)), to_b + i * DtypeSize(kTo));
   }
   if (i < pairs) {
     const size_t rest = pairs - i;
@@ -97,8 +97,8 @@ HWY_INLINE void RotateNeox(const std::byte* from, const float* scales, std::byte
     const auto s = LoadFloatN(d, partner + i, rest);
     const auto a = LoadAtN<kFrom>(d, from, scales, i, rest);
     const auto b = LoadAtN<kFrom>(d, from, scales, i + pairs, rest);
-    StoreFloatN<kTo>(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), to + i * DtypeSize(kTo), rest);
-    StoreFloatN<kTo>(d, hn::MulAdd(a, s, hn::Mul(b, c)), to_b + i * DtypeSize(kTo), rest);
+    StoreFloatN<kTo>(d, hn::MulSub(a, c, hn::Mul(b, s)), to + i * DtypeSize(kTo), rest);
+    StoreFloatN<kTo>(d, hn::MulAdd(b, c, hn::Mul(a, s)), to_b + i * DtypeSize(kTo), rest);
   }
 }
 
