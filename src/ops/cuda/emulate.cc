@@ -51,12 +51,9 @@ struct Call {
   Where where;
 
   bool operator==(const Call& other) const {
-    return what == other.what && where.line() == other.where.line() &&
-           where.column() == other.where.column();
+    return std::strcmp(what, other.what) == 0 && where == other.where;
   }
-  std::string ToString() const {
-    return fmt::format("{} at {}:{}", what, where.file_name(), where.line());
-  }
+  std::string ToString() const { return fmt::format("{} at {}:{}", what, where.file, where.line); }
 };
 
 // Where `size` threads wait for each other. Values alternate between two sets: a thread that runs
@@ -105,10 +102,8 @@ class Scheduler {
  private:
   static void Entry();
 
-  void Resume(uint32_t thread);
-  // Runs the others, till something wakes the current thread.
+  // Runs other threads, until one of them wakes the current one.
   void Leave(bool ends);
-  [[noreturn]] void Fail(std::string error);
   std::string DescribeWaiting() const;
 
   const Launch& launch_;
@@ -163,9 +158,14 @@ void Scheduler::Entry() {
     self.main_.stack_bytes = from_bytes;
   }
 #endif
-  self.body_();
-  ++self.ended_;
-  self.Leave(true);
+  try {
+    self.body_();
+    ++self.ended_;
+    self.Leave(true);
+  } catch (const std::exception& error) {
+    self.error_ = error.what();
+  }
+  Switch(self.fibers_[self.current_], self.main_, true);
 }
 
 void Scheduler::RunBlock(uint32_t block) {
@@ -194,15 +194,108 @@ void Scheduler::RunBlock(uint32_t block) {
 void Scheduler::Leave(bool ends) {
   Fiber& from = current_ < threads_ ? fibers_[current_] : main_;
   if (ready_.empty()) {
-    if (ended_ < threads_) Fail("threads wait for others that ended or wait elsewhere");
+    if (ended_ < threads_) error_ = DescribeWaiting();
     Switch(from, main_, ends);
     return;
   }
-  const size_t pick = random_() % ready_.size();
-  const uint32_t self = current_;
-  current_ = std::exchange(ready_[pick], ready_.back());
+  std::swap(ready_[random_() % ready_.size()], ready_.back());
+  current_ = ready_.back();
   ready_.pop_back();
   threadIdx = Unflatten(current_, launch_.block);
   Switch(from, fibers_[current_], ends);
-  (void)self;
 }
+
+std::string Scheduler::DescribeWaiting() const {
+  std::string text = fmt::format("{} of {} threads of block ({}, {}, {}) ended; others wait for",
+                                 ended_, threads_, blockIdx.x, blockIdx.y, blockIdx.z);
+  const auto describe = [&](const Meeting& meeting) {
+    if (meeting.waiting.empty()) return;
+    const size_t size = meeting.values[0].size();
+    text += fmt::format(" [threads {} to {} at {}: {} of {} came]", meeting.first,
+                        meeting.first + size - 1, meeting.call.ToString(), meeting.waiting.size(),
+                        size);
+  };
+  describe(block_);
+  for (const Meeting& warp : warps_) describe(warp);
+  return text;
+}
+
+std::span<const uint64_t> Scheduler::Meet(Meeting& meeting, uint64_t value, const Call& call) {
+  if (meeting.waiting.empty()) {
+    meeting.call = call;
+  } else if (!(meeting.call == call)) {
+    throw EmulationError(fmt::format("thread {} is in {} while thread {} is in {}", current_,
+                                     call.ToString(), meeting.waiting.front(),
+                                     meeting.call.ToString()));
+  }
+  std::vector<uint64_t>& values = meeting.values[meeting.turn];
+  values[current_ - meeting.first] = value;
+  if (meeting.waiting.size() + 1 < values.size()) {
+    meeting.waiting.push_back(current_);
+    Leave(false);
+  } else {
+    ready_.insert(ready_.end(), meeting.waiting.begin(), meeting.waiting.end());
+    meeting.waiting.clear();
+    meeting.turn ^= 1;
+  }
+  return values;
+}
+
+void* Scheduler::SharedAt(const Where& where, size_t bytes) {
+  for (const SharedMemory& variable : shared_) {
+    if (variable.bytes == bytes && variable.where == where) return variable.data.get();
+  }
+  return shared_.emplace_back(where, bytes).data.get();
+}
+
+// Calls `run` with every block's index, in a drawn order.
+template <typename Run>
+void ForEachBlock(const Launch& launch, Run run) {
+  gridDim = launch.grid;
+  blockDim = launch.block;
+  std::vector<uint32_t> blocks(Volume(launch.grid));
+  std::iota(blocks.begin(), blocks.end(), 0U);
+  std::shuffle(blocks.begin(), blocks.end(), std::minstd_rand(launch.seed + 1));
+  for (const uint32_t block : blocks) run(block);
+}
+
+}  // namespace
+
+void Emulate(const Launch& launch, const std::function<void()>& body) {
+  Scheduler running(launch, body);
+  struct Registration {
+    explicit Registration(Scheduler* which) { scheduler = which; }
+    ~Registration() { scheduler = nullptr; }
+  } const registration(&running);
+  ForEachBlock(launch, [&](uint32_t block) { running.RunBlock(block); });
+}
+
+void EmulateIndependent(const Launch& launch, const std::function<void()>& body) {
+  ForEachBlock(launch, [&](uint32_t block) {
+    blockIdx = Unflatten(block, launch.grid);
+    for (uint32_t thread = 0; thread < Volume(launch.block); ++thread) {
+      threadIdx = Unflatten(thread, launch.block);
+      body();
+    }
+  });
+}
+
+std::span<const uint64_t> MeetWarp(const char* what, uint64_t value, const Where& where) {
+  Scheduler& running = Running(what);
+  return running.Meet(running.Warp(), value, {what, where});
+}
+
+std::span<const uint64_t> MeetBlock(const char* what, uint64_t value, const Where& where) {
+  Scheduler& running = Running(what);
+  return running.Meet(running.Block(), value, {what, where});
+}
+
+uint32_t LaneId() { return Running("a warp function").current() % kLanes; }
+
+std::byte* DynamicShared() { return Running("shared memory").DynamicShared(); }
+
+void* SharedAt(const Where& where, size_t bytes) {
+  return Running("shared memory").SharedAt(where, bytes);
+}
+
+}  // namespace inferscale::cuda

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <source_location>
 #include <span>
 #include <stdexcept>
 #include <type_traits>
@@ -27,7 +26,7 @@ struct Dim3 {
 };
 
 struct Launch {
-  Dim3 grid, block;
+  Dim3 grid = {}, block = {};
   size_t dynamic_shared = 0;
   uint32_t seed = 0;
 };
@@ -50,7 +49,22 @@ inline constinit thread_local Dim3 blockIdx;
 inline constinit thread_local Dim3 blockDim;
 inline constinit thread_local Dim3 gridDim;
 
-using Where = std::source_location;
+// A call in the source; the compilers at hand do not all have std::source_location.
+struct Where {
+  const char* file = "";
+  const char* function = "";
+  uint32_t line = 0;
+
+  static constexpr Where Current(const char* file = __builtin_FILE(),
+                                 const char* function = __builtin_FUNCTION(),
+                                 uint32_t line = __builtin_LINE()) {
+    return {file, function, line};
+  }
+  bool operator==(const Where& other) const {
+    return line == other.line && std::strcmp(file, other.file) == 0 &&
+           std::strcmp(function, other.function) == 0;
+  }
+};
 
 // Waits for the warp (block), and returns what each of its threads brought. The values live until
 // the calling thread meets again.
@@ -63,7 +77,7 @@ std::byte* DynamicShared();
 void* SharedAt(const Where& where, size_t bytes);
 
 template <typename T>
-T& SharedVariable(Where where = Where::current()) {
+T& SharedVariable(Where where = Where::Current()) {
   static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 16);
   return *static_cast<T*>(SharedAt(where, sizeof(T)));
 }

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #ifdef __CUDACC__
 
@@ -23,23 +24,23 @@
 
 #define INFERSCALE_DEVICE __device__ __forceinline__
 #define INFERSCALE_UNROLL _Pragma("unroll")
-#define INFERSCALE_SHARED(Type, name) __shared__ Type name
-#define INFERSCALE_DYNAMIC_SHARED(name)                          \
-  extern __shared__ uint4 inferscale_dynamic_shared[];           \
+#define INFERSCALE_SHARED(Type, name) __shared__ std::type_identity_t<Type> name
+#define INFERSCALE_DYNAMIC_SHARED(name)                \
+  extern __shared__ uint4 inferscale_dynamic_shared[]; \
   std::byte* const name = reinterpret_cast<std::byte*>(inferscale_dynamic_shared)
 
 #else
 
 #include <bit>
 #include <cmath>
-#include <source_location>
 
 #include "kv/element_bits.h"
 #include "ops/cuda/emulate.h"
 
 #define INFERSCALE_DEVICE inline
 #define INFERSCALE_UNROLL
-#define INFERSCALE_SHARED(Type, name) Type& name = ::inferscale::cuda::SharedVariable<Type>()
+#define INFERSCALE_SHARED(Type, name) \
+  std::type_identity_t<Type>& name = ::inferscale::cuda::SharedVariable<Type>()
 #define INFERSCALE_DYNAMIC_SHARED(name) std::byte* const name = ::inferscale::cuda::DynamicShared()
 
 #endif
@@ -140,9 +141,7 @@ template <typename T>
 __device__ __forceinline__ T ShuffleXor(T value, uint32_t mask) {
   return __shfl_xor_sync(0xFFFFFFFFU, value, static_cast<int>(mask));
 }
-__device__ __forceinline__ uint32_t Ballot(bool value) {
-  return __ballot_sync(0xFFFFFFFFU, value);
-}
+__device__ __forceinline__ uint32_t Ballot(bool value) { return __ballot_sync(0xFFFFFFFFU, value); }
 __device__ __forceinline__ uint32_t AtomicAdd(uint32_t* at, uint32_t value) {
   return atomicAdd(at, value);
 }
@@ -222,24 +221,24 @@ void StoreStream(T* to, T value) {
   *to = value;
 }
 
-inline void SyncThreads(Where where = Where::current()) { MeetBlock("SyncThreads", 0, where); }
-inline bool SyncThreadsOr(bool value, Where where = Where::current()) {
+inline void SyncThreads(Where where = Where::Current()) { MeetBlock("SyncThreads", 0, where); }
+inline bool SyncThreadsOr(bool value, Where where = Where::Current()) {
   for (const uint64_t other : MeetBlock("SyncThreadsOr", value, where)) {
     if (other != 0) return true;
   }
   return false;
 }
-inline void SyncWarp(Where where = Where::current()) { MeetWarp("SyncWarp", 0, where); }
+inline void SyncWarp(Where where = Where::Current()) { MeetWarp("SyncWarp", 0, where); }
 inline void ThreadFence() {}
 template <typename T>
-T Shuffle(T value, uint32_t lane, Where where = Where::current()) {
+T Shuffle(T value, uint32_t lane, Where where = Where::Current()) {
   return FromLane<T>(MeetWarp("Shuffle", ToLane(value), where), lane % kWarpLanes);
 }
 template <typename T>
-T ShuffleXor(T value, uint32_t mask, Where where = Where::current()) {
+T ShuffleXor(T value, uint32_t mask, Where where = Where::Current()) {
   return FromLane<T>(MeetWarp("ShuffleXor", ToLane(value), where), LaneId() ^ mask);
 }
-inline uint32_t Ballot(bool value, Where where = Where::current()) {
+inline uint32_t Ballot(bool value, Where where = Where::Current()) {
   uint32_t bits = 0, lane = 0;
   for (const uint64_t other : MeetWarp("Ballot", value, where)) {
     bits |= static_cast<uint32_t>(other) << lane++;
