@@ -20,15 +20,9 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "kv/rope_kind.h"
 
 namespace inferscale {
-
-// Which dims form a pair. kNone: a layer without positions (NoPE).
-enum class RopeKind : uint8_t {
-  kNone = 0,
-  kNeox = 1,         // (x[i], x[i + rotary_dims / 2])
-  kInterleaved = 2,  // (x[2i], x[2i + 1]); llama.cpp calls it NORM
-};
 
 struct RopeSpec {
   RopeKind kind = RopeKind::kNone;

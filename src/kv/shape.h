@@ -8,20 +8,12 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "kv/dtype.h"
 
 namespace inferscale {
 
 using Token = int32_t;  // An id in the model's vocabulary.
 
-// Numbers are part of the segment format: never reuse one.
-enum class Dtype : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kI8 = 3, kF8E4M3 = 4 };
-inline constexpr Dtype kLastDtype = Dtype::kF8E4M3;
-
-// Elements that mean something only together with scales; see FactKv.
-constexpr bool IsQuantised(Dtype dtype) { return dtype == Dtype::kI8 || dtype == Dtype::kF8E4M3; }
-constexpr size_t DtypeSize(Dtype dtype) {
-  return IsQuantised(dtype) ? 1 : dtype == Dtype::kF32 ? 4 : 2;
-}
 std::string_view DtypeName(Dtype dtype);          // "f32", "f16", "bf16", "i8", "f8e4m3"
 Result<Dtype> ParseDtype(std::string_view name);  // kInvalid, naming the input
 

@@ -5,7 +5,8 @@
 
 #include <cstdint>
 
-#include "kv/shape.h"
+#include "kv/element_bits.h"
+#include "kv/dtype.h"
 #include "ops/cuda/portable.h"
 
 namespace inferscale::cuda {
