@@ -152,6 +152,7 @@ __device__ __forceinline__ uint32_t AtomicInc(uint32_t* at, uint32_t last) {
 __device__ __forceinline__ float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ float Multiply(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ float Add(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ float Divide(float a, float b) { return __fdiv_rn(a, b); }
 __device__ __forceinline__ uint32_t BitsOf(float value) { return __float_as_uint(value); }
 __device__ __forceinline__ float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ uint32_t CountBits(uint32_t bits) {
@@ -259,6 +260,7 @@ inline uint32_t AtomicInc(uint32_t* at, uint32_t last) {
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
 inline float Multiply(float a, float b) { return a * b; }
 inline float Add(float a, float b) { return a + b; }
+inline float Divide(float a, float b) { return a / b; }
 inline uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
 inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t CountBits(uint32_t bits) { return static_cast<uint32_t>(std::popcount(bits)); }
