@@ -58,13 +58,9 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
   }
   if (!engine_->info().injection) return recall;
   // For text too: what has KV decides the order, and both modes read the same prompt.
-  INFERSCALE_ASSIGN(auto kv,
-                    facts_->GetKv(std::span(ids).first(read), engine_->info().fingerprint));
-  for (EpisodeKv& record : kv) {
-    // Made behind another header or window: about to be encoded again.
-    if (record.encoding != encoding_) continue;
-    recall.kv.emplace(record.episode, std::move(record));
-  }
+  INFERSCALE_ASSIGN(
+      auto kv, facts_->GetKv(std::span(ids).first(read), engine_->info().fingerprint, encoding_));
+  for (EpisodeKv& record : kv) recall.kv.emplace(record.episode, std::move(record));
   return recall;
 }
 

@@ -82,6 +82,16 @@ struct EpisodeKv {
   Hash128 encoding;                   // of the window strategy and header it was made with
 };
 
+// What KV is made under, and KV of different settings is kept side by side.
+struct KvSetting {
+  Fingerprint fingerprint;
+  Hash128 encoding;       // EpisodeKv::encoding
+  std::string label;      // for people: model and window
+  Hash128 header_key;     // the record of the header's KV; zero: none
+  int64_t used_ms = 0;    // when it was last put to use
+  uint64_t episodes = 0;  // that have KV under it
+};
+
 // What EpisodeKv depends on besides the episode's own facts.
 struct EncodedEpisode {
   EpisodeKv kv;
@@ -95,7 +105,7 @@ struct FactStoreStats {
   uint64_t facts = 0;
   uint64_t users = 0;  // distinct (tenant, user)
   uint64_t episodes = 0;
-  uint64_t episodes_encoded = 0;  // covered completely, under the fingerprint asked for
+  uint64_t episodes_encoded = 0;  // covered completely, under any setting of the fingerprint
   uint64_t history_entries = 0;
   uint64_t file_bytes = 0;  // database and write-ahead log
 };
@@ -160,19 +170,22 @@ class FactStore {
   virtual Result<std::vector<Episode>> GetEpisodes(std::span<const int64_t> ids) = 0;
   // Facts of the conversation (equal scope) right before an episode, newest `count`, oldest first.
   virtual Result<std::vector<Fact>> FactsBefore(int64_t episode, size_t count) = 0;
-  // The KV known for these episodes under a fingerprint; those without are left out.
+  // The KV known for these episodes under a setting; those without are left out.
   virtual Result<std::vector<EpisodeKv>> GetKv(std::span<const int64_t> episodes,
-                                               const Fingerprint& fingerprint) = 0;
-  // Episodes whose facts are not all covered, in order of id from `after` (exclusive); those whose
-  // encoding failed lately are left out until their back-off has passed. Complete episodes only, if
-  // `full_only`. `encoding` other than the record's own counts as not covered.
+                                               const Fingerprint& fingerprint,
+                                               const Hash128& encoding) = 0;
+  // Episodes whose facts are not all covered under a setting, in order of id from `after`
+  // (exclusive); those whose encoding failed lately are left out until their back-off has passed.
+  // Complete episodes only, if `full_only`. Takes time by what is pending, not by what is stored,
+  // but for the first time that a setting is named.
   virtual Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
                                                        const Hash128& encoding, int64_t after,
                                                        size_t limit, bool full_only) = 0;
   virtual Result<uint64_t> CountPending(const Fingerprint& fingerprint,
                                         const Hash128& encoding) = 0;
-  // Records an encoding. kConflict, and nothing is recorded, if a fact of the episode or its window
-  // has changed, gone or moved since. The key it replaces becomes garbage.
+  // Records an encoding under `fingerprint` and its own `encoding`. kConflict, and nothing is
+  // recorded, if a fact of the episode or its window has changed, gone or moved since. The key it
+  // replaces becomes garbage.
   virtual Status PutKv(const Fingerprint& fingerprint, const EncodedEpisode& encoded) = 0;
   // The KV could not be read: forget it, so that the episode is encoded again.
   virtual Status ForgetKv(std::span<const Hash128> keys) = 0;
@@ -180,23 +193,36 @@ class FactStore {
   virtual Status PutEncodeFailure(const Fingerprint& fingerprint, int64_t episode,
                                   const std::string& reason) = 0;
 
-  // The user's anchor: facts that stand as one fixed window before all of the user's episodes.
-  // Empty if none was drawn, or if one of its facts has changed or gone (all KV behind it is then
-  // forgotten, in that transaction).
-  virtual Result<std::vector<Fact>> GetAnchor(const std::string& tenant,
-                                              const std::string& user) = 0;
-  // Replaces it; KV behind the former anchor stays valid until it is encoded again (its `encoding`
-  // does not change; callers ForgetKv if they want otherwise). Also the number of the user's facts
-  // when it was drawn.
+  // Says that a setting is in use, from now on with this label and header (0: none yet), so that
+  // the header's record counts as referred to.
+  virtual Status UseSetting(const KvSetting& setting) = 0;
+  // The one put to use last comes first.
+  virtual Result<std::vector<KvSetting>> Settings() = 0;
+  // The keys that nothing but this setting refers to.
+  virtual Result<std::vector<Hash128>> KeysOf(const Fingerprint& fingerprint,
+                                              const Hash128& encoding) = 0;
+  // Forgets a setting and all KV under it; the keys become garbage.
+  virtual Status DropSetting(const Fingerprint& fingerprint, const Hash128& encoding) = 0;
+
+  // The user's anchor of `size` facts, that stand as one fixed window before all of the user's
+  // episodes. Empty if none was drawn, or if one of its facts has changed or gone (all KV behind it
+  // is then forgotten, in that transaction).
+  virtual Result<std::vector<Fact>> GetAnchor(const std::string& tenant, const std::string& user,
+                                              size_t size) = 0;
+  // Replaces the one of this size; KV behind the former anchor stays valid until it is encoded
+  // again (its `encoding` does not change; callers ForgetKv if they want otherwise). Also the
+  // number of the user's facts when it was drawn.
   virtual Status PutAnchor(const std::string& tenant, const std::string& user,
                            std::span<const std::string> fact_ids) = 0;
   struct AnchorAge {
     uint64_t facts_then = 0;
     uint64_t facts_now = 0;
   };
-  virtual Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user) = 0;
+  virtual Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user,
+                                         size_t size) = 0;
 
-  // Keys that no fact refers to any more. They leave the list once their records are erased.
+  // Keys that neither an episode nor a setting refers to any more. They leave the list once their
+  // records are erased.
   virtual Result<std::vector<Hash128>> Garbage(size_t limit) = 0;
   virtual Status ClearGarbage(std::span<const Hash128> keys) = 0;
   virtual Result<bool> IsReferenced(const Hash128& key) = 0;
@@ -205,6 +231,9 @@ class FactStore {
   // Rewrites the file without its free pages and truncates the write-ahead log: what was deleted is
   // then nowhere in either.
   virtual Status Compact() = 0;
+  // Reads the whole file and compares indexes with tables: minutes if it is large. kCorrupt says
+  // what is wrong.
+  virtual Status Verify() = 0;
   virtual Result<FactStoreStats> Stats(const Fingerprint& fingerprint) = 0;
 };
 

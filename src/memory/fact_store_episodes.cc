@@ -8,12 +8,6 @@ namespace {
 constexpr int64_t kFirstRetryMs = 1'000;
 constexpr int64_t kLastRetryMs = 3'600'000;
 
-// Episodes whose facts are not all covered: of e, joined with its KV k (if any) under ?1 and the
-// encoding ?2.
-constexpr std::string_view kPendingFrom =
-    "FROM episodes e LEFT JOIN episode_kv k ON k.episode = e.id AND k.fingerprint = ?1 "
-    "WHERE (k.id IS NULL OR k.covered < e.facts OR k.encoding <> ?2)";
-
 Hash128 WindowHash(const std::vector<int64_t>& rows, const std::vector<uint32_t>& versions) {
   Hasher hasher;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -85,12 +79,12 @@ Result<int64_t> PutWindow(SqlDatabase& db, const std::vector<int64_t>& rows,
   return window;
 }
 
-EpisodeKv ReadKv(const SqlQuery& query, int64_t episode) {
+EpisodeKv ReadKv(const SqlQuery& query, int64_t episode, const Hash128& encoding) {
   EpisodeKv kv;
   kv.episode = episode;
   kv.key = query.Hash(0);
   kv.covered = static_cast<uint32_t>(query.Int(1));
-  kv.encoding = query.Hash(3);
+  kv.encoding = encoding;
   ByteReader counts(query.Blob(2));
   kv.fact_tokens.resize(counts.remaining() / sizeof(uint32_t));
   for (uint32_t& count : kv.fact_tokens) count = counts.Read<uint32_t>();
@@ -130,16 +124,17 @@ Result<std::vector<Fact>> SqliteFactStore::FactsBefore(int64_t episode, size_t c
 }
 
 Result<std::vector<EpisodeKv>> SqliteFactStore::GetKv(std::span<const int64_t> episodes,
-                                                      const Fingerprint& fingerprint) {
+                                                      const Fingerprint& fingerprint,
+                                                      const Hash128& encoding) {
   return Read([&](SqlDatabase& db) -> Result<std::vector<EpisodeKv>> {
+    INFERSCALE_ASSIGN(const int64_t setting, FindSetting(db, fingerprint, encoding));
     std::vector<EpisodeKv> known;
     for (const int64_t episode : episodes) {
       SqlQuery query = db.Query(
-          "SELECT kv_key, covered, fact_tokens, encoding FROM episode_kv WHERE episode = ?1 AND "
-          "fingerprint = ?2",
-          episode, fingerprint);
+          "SELECT kv_key, covered, fact_tokens FROM episode_kv WHERE episode = ?1 AND setting = ?2",
+          episode, setting);
       INFERSCALE_ASSIGN(const bool found, query.Next());
-      if (found) known.push_back(ReadKv(query, episode));
+      if (found) known.push_back(ReadKv(query, episode, encoding));
     }
     return known;
   });
@@ -149,18 +144,19 @@ Result<std::vector<int64_t>> SqliteFactStore::PendingEpisodes(const Fingerprint&
                                                               const Hash128& encoding,
                                                               int64_t after, size_t limit,
                                                               bool full_only) {
+  INFERSCALE_ASSIGN(const int64_t setting, SettingId(fingerprint, encoding));
   // An episode is full if nothing can be appended to it any more.
-  static const std::string kSql = fmt::format(
-      "SELECT e.id {} AND e.id > ?3 "
+  constexpr std::string_view kSql =
+      "SELECT e.id FROM pending p JOIN episodes e ON e.id = p.episode "
+      "WHERE p.setting = ?1 AND p.episode > ?2 "
       "AND NOT EXISTS (SELECT 1 FROM encode_failures x WHERE x.episode = e.id AND x.fingerprint = "
-      "?1 AND x.retry_ms > ?4) "
+      "?3 AND x.retry_ms > ?4) "
       "AND (NOT ?5 OR e.facts >= ?6 OR e.bytes >= ?7 OR EXISTS (SELECT 1 FROM episodes n WHERE "
       "n.tenant = e.tenant AND n.user = e.user AND n.agent = e.agent AND n.run = e.run AND n.id > "
-      "e.id)) ORDER BY e.id LIMIT ?8",
-      kPendingFrom);
+      "e.id)) ORDER BY p.episode LIMIT ?8";
   return Read([&](SqlDatabase& db) -> Result<std::vector<int64_t>> {
     SqlQuery query =
-        db.Query(kSql, fingerprint, encoding, after, clock_.NowMs(), full_only,
+        db.Query(kSql, setting, after, fingerprint, clock_.NowMs(), full_only,
                  options_.episode_facts, options_.max_episode_bytes, ClampToInt64(limit));
     std::vector<int64_t> ids;
     for (;;) {
@@ -173,9 +169,10 @@ Result<std::vector<int64_t>> SqliteFactStore::PendingEpisodes(const Fingerprint&
 
 Result<uint64_t> SqliteFactStore::CountPending(const Fingerprint& fingerprint,
                                                const Hash128& encoding) {
-  static const std::string kSql = fmt::format("SELECT count(*) {}", kPendingFrom);
+  INFERSCALE_ASSIGN(const int64_t setting, SettingId(fingerprint, encoding));
   return Read([&](SqlDatabase& db) -> Result<uint64_t> {
-    INFERSCALE_ASSIGN(const int64_t count, db.QueryInt(kSql, fingerprint, encoding));
+    INFERSCALE_ASSIGN(const int64_t count,
+                      db.QueryInt("SELECT count(*) FROM pending WHERE setting = ?1", setting));
     return static_cast<uint64_t>(count);
   });
 }
@@ -186,13 +183,14 @@ Status SqliteFactStore::PutKv(const Fingerprint& fingerprint, const EncodedEpiso
   return Write([&](SqlDatabase& db) -> Status {
     INFERSCALE_TRY(CheckFactsUnchanged(db, encoded));
     INFERSCALE_ASSIGN(const std::vector<int64_t> rows, CheckWindowUnchanged(db, encoded));
-    INFERSCALE_TRY(db.Query("DELETE FROM episode_kv WHERE episode = ?1 AND fingerprint = ?2",
-                            kv.episode, fingerprint)
-                       .Run());
+    INFERSCALE_ASSIGN(const int64_t setting, PutSetting(db, fingerprint, kv.encoding));
+    INFERSCALE_TRY(
+        db.Query("DELETE FROM episode_kv WHERE episode = ?1 AND setting = ?2", kv.episode, setting)
+            .Run());
     INFERSCALE_ASSIGN(const int64_t window, PutWindow(db, rows, encoded.window_versions));
-    INFERSCALE_TRY(db.Query("INSERT INTO episode_kv VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                            kv.episode, fingerprint, kv.key, kv.covered,
-                            std::as_bytes(std::span(kv.fact_tokens)), kv.encoding, window)
+    INFERSCALE_TRY(db.Query("INSERT INTO episode_kv VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6)",
+                            kv.episode, setting, kv.key, kv.covered,
+                            std::as_bytes(std::span(kv.fact_tokens)), window)
                        .Run());
     return db
         .Query("DELETE FROM encode_failures WHERE episode = ?1 AND fingerprint = ?2", kv.episode,
@@ -228,51 +226,6 @@ Status SqliteFactStore::PutEncodeFailure(const Fingerprint& fingerprint, int64_t
   });
 }
 
-Result<std::vector<Fact>> SqliteFactStore::GetAnchor(const std::string& tenant,
-                                                     const std::string& user) {
-  static const std::string kSql = fmt::format(
-      "SELECT {} FROM anchors a JOIN anchor_facts p ON p.anchor = a.id JOIN facts f ON f.row = "
-      "p.fact WHERE a.tenant = ?1 AND a.user = ?2 ORDER BY p.position",
-      kFactColumns);
-  return Read([&](SqlDatabase& db) { return ReadFacts(db.Query(kSql, tenant, user)); });
-}
-
-Status SqliteFactStore::PutAnchor(const std::string& tenant, const std::string& user,
-                                  std::span<const std::string> fact_ids) {
-  return Write([&](SqlDatabase& db) -> Status {
-    INFERSCALE_TRY(
-        db.Query("DELETE FROM anchors WHERE tenant = ?1 AND user = ?2", tenant, user).Run());
-    INFERSCALE_TRY(db.Query("INSERT INTO anchors SELECT NULL, ?1, ?2, count(*) FROM facts WHERE "
-                            "tenant = ?1 AND user = ?2",
-                            tenant, user)
-                       .Run());
-    const int64_t anchor = db.LastRow();
-    for (size_t i = 0; i < fact_ids.size(); ++i) {
-      INFERSCALE_TRY(db.Query("INSERT INTO anchor_facts SELECT ?1, ?2, row FROM facts WHERE id = "
-                              "?3 AND tenant = ?4 AND user = ?5",
-                              anchor, i, fact_ids[i], tenant, user)
-                         .Run());
-      if (db.Changes() != 1) {
-        return Fail(Code::kConflict, "anchor: the user has no fact {}", fact_ids[i]);
-      }
-    }
-    return {};
-  });
-}
-
-Result<FactStore::AnchorAge> SqliteFactStore::GetAnchorAge(const std::string& tenant,
-                                                           const std::string& user) {
-  return Read([&](SqlDatabase& db) -> Result<AnchorAge> {
-    INFERSCALE_ASSIGN(const int64_t then,
-                      db.QueryInt("SELECT facts_then FROM anchors WHERE tenant = ?1 AND user = ?2",
-                                  tenant, user));
-    INFERSCALE_ASSIGN(
-        const int64_t now,
-        db.QueryInt("SELECT count(*) FROM facts WHERE tenant = ?1 AND user = ?2", tenant, user));
-    return AnchorAge{static_cast<uint64_t>(then), static_cast<uint64_t>(now)};
-  });
-}
-
 Result<std::vector<Hash128>> SqliteFactStore::Garbage(size_t limit) {
   return Read([&](SqlDatabase& db) -> Result<std::vector<Hash128>> {
     SqlQuery query = db.Query("SELECT kv_key FROM kv_garbage LIMIT ?1", ClampToInt64(limit));
@@ -296,9 +249,10 @@ Status SqliteFactStore::ClearGarbage(std::span<const Hash128> keys) {
 
 Result<bool> SqliteFactStore::IsReferenced(const Hash128& key) {
   return Read([&](SqlDatabase& db) -> Result<bool> {
-    INFERSCALE_ASSIGN(
-        const int64_t any,
-        db.QueryInt("SELECT EXISTS (SELECT 1 FROM episode_kv WHERE kv_key = ?1)", key));
+    INFERSCALE_ASSIGN(const int64_t any,
+                      db.QueryInt("SELECT EXISTS (SELECT 1 FROM episode_kv WHERE kv_key = ?1) OR "
+                                  "EXISTS (SELECT 1 FROM settings WHERE header_key = ?1)",
+                                  key));
     return any != 0;
   });
 }

@@ -191,10 +191,11 @@ Status SqliteFactStore::ForEachAfter(const std::string& tenant, const std::strin
 }
 
 Result<std::vector<Fact>> SqliteFactStore::WithoutVector(const Hash128& embedder_id, size_t limit) {
+  // Two ranges of the index, on both sides of the embedder's own.
   static const std::string kSql = fmt::format(
-      "SELECT {} FROM facts f LEFT JOIN vectors v ON v.fact = f.row AND v.embedder = ?1 "
-      "WHERE v.fact IS NULL AND (f.expires_ms IS NULL OR f.expires_ms > ?2) "
-      "ORDER BY f.row LIMIT ?3",
+      "SELECT {} FROM (SELECT fact FROM vectors WHERE embedder < ?1 UNION ALL "
+      "SELECT fact FROM vectors WHERE embedder > ?1) v JOIN facts f ON f.row = v.fact "
+      "WHERE f.expires_ms IS NULL OR f.expires_ms > ?2 LIMIT ?3",
       kFactColumns);
   return Read([&](SqlDatabase& db) {
     return ReadFacts(db.Query(kSql, embedder_id, clock_.NowMs(), ClampToInt64(limit)));
@@ -207,8 +208,8 @@ Result<FactStoreStats> SqliteFactStore::Stats(const Fingerprint& fingerprint) {
         "SELECT (SELECT count(*) FROM facts), "
         "(SELECT count(*) FROM (SELECT DISTINCT tenant, user FROM facts)), "
         "(SELECT count(*) FROM episodes), "
-        "(SELECT count(*) FROM episode_kv k JOIN episodes e ON e.id = k.episode "
-        " WHERE k.fingerprint = ?1 AND k.covered >= e.facts), "
+        "(SELECT count(DISTINCT e.id) FROM settings s JOIN episode_kv k ON k.setting = s.id "
+        " JOIN episodes e ON e.id = k.episode WHERE s.fingerprint = ?1 AND k.covered >= e.facts), "
         "(SELECT count(*) FROM history)",
         fingerprint);
     INFERSCALE_TRY(query.Next());
@@ -229,6 +230,16 @@ Status SqliteFactStore::Compact() {
                 write_->path());
   }
   return {};
+}
+
+Status SqliteFactStore::Verify() {
+  return Read([&](SqlDatabase& db) -> Status {
+    SqlQuery query = db.Query("PRAGMA integrity_check(1)");
+    INFERSCALE_TRY(query.Next());
+    if (query.Text(0) == "ok") return {};
+    // The verdict names pages and indexes, never what is in them.
+    return Fail(Code::kCorrupt, "{}: {}", db.path(), query.Text(0));
+  });
 }
 
 }  // namespace inferscale

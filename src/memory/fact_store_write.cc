@@ -80,13 +80,14 @@ Status StartGenerations(SqlDatabase& db, const Owners& owners, int64_t step) {
   return {};
 }
 
+// An empty vector says that there is none yet.
 Status PutVector(SqlDatabase& db, int64_t row, std::span<const float> vector,
                  const Hash128& embedder_id) {
   std::vector<uint16_t> halves(vector.size());
   for (size_t i = 0; i < vector.size(); ++i) halves[i] = FloatToHalf(vector[i]);
   return db
-      .Query("INSERT OR REPLACE INTO vectors VALUES(?1, ?2, ?3)", row, embedder_id,
-             std::as_bytes(std::span(halves)))
+      .Query("INSERT OR REPLACE INTO vectors VALUES(?1, ?2, ?3)", row,
+             vector.empty() ? Hash128{} : embedder_id, std::as_bytes(std::span(halves)))
       .Run();
 }
 
@@ -179,7 +180,7 @@ class Adder {
     INFERSCALE_ASSIGN(OpenEpisode * episode, EpisodeFor(fact.scope, bytes));
     fact.episode = episode->id;
     INFERSCALE_TRY(Insert(fact, same, bytes));
-    if (!vector.empty()) INFERSCALE_TRY(PutVector(db_, db_.LastRow(), vector, embedder_));
+    INFERSCALE_TRY(PutVector(db_, db_.LastRow(), vector, embedder_));
     INFERSCALE_TRY(PutHistory(db_, fact, "ADD", ""));
     ++episode->facts;
     episode->bytes += bytes;
@@ -347,7 +348,7 @@ Result<Fact> SqliteFactStore::Update(const std::string& tenant, const std::strin
       INFERSCALE_TRY(db.Query("INSERT INTO changed VALUES(?1)", fact.row).Run());
       INFERSCALE_TRY(ForgetDependents(db));
       INFERSCALE_TRY(db.Query("DELETE FROM changed").Run());
-      INFERSCALE_TRY(db.Query("DELETE FROM vectors WHERE fact = ?1", fact.row).Run());
+      INFERSCALE_TRY(PutVector(db, fact.row, {}, embedder_id));
       INFERSCALE_TRY(db.Query("UPDATE episodes SET bytes = bytes + ?2 - (SELECT bytes FROM "
                               "facts WHERE row = ?3) WHERE id = ?1",
                               fact.episode, bytes, fact.row)

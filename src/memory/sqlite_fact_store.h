@@ -60,12 +60,14 @@ class SqliteFactStore final : public FactStore {
   Result<std::vector<Fact>> WithoutVector(const Hash128& embedder_id, size_t limit) override;
   Result<FactStoreStats> Stats(const Fingerprint& fingerprint) override;
   Status Compact() override;
+  Status Verify() override;
 
   // fact_store_episodes.cc
   Result<std::vector<Episode>> GetEpisodes(std::span<const int64_t> ids) override;
   Result<std::vector<Fact>> FactsBefore(int64_t episode, size_t count) override;
   Result<std::vector<EpisodeKv>> GetKv(std::span<const int64_t> episodes,
-                                       const Fingerprint& fingerprint) override;
+                                       const Fingerprint& fingerprint,
+                                       const Hash128& encoding) override;
   Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
                                                const Hash128& encoding, int64_t after, size_t limit,
                                                bool full_only) override;
@@ -74,16 +76,27 @@ class SqliteFactStore final : public FactStore {
   Status ForgetKv(std::span<const Hash128> keys) override;
   Status PutEncodeFailure(const Fingerprint& fingerprint, int64_t episode,
                           const std::string& reason) override;
-  Result<std::vector<Fact>> GetAnchor(const std::string& tenant, const std::string& user) override;
-  Status PutAnchor(const std::string& tenant, const std::string& user,
-                   std::span<const std::string> fact_ids) override;
-  Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user) override;
   Result<std::vector<Hash128>> Garbage(size_t limit) override;
   Status ClearGarbage(std::span<const Hash128> keys) override;
   Result<bool> IsReferenced(const Hash128& key) override;
 
+  // fact_store_settings.cc
+  Status UseSetting(const KvSetting& setting) override;
+  Result<std::vector<KvSetting>> Settings() override;
+  Result<std::vector<Hash128>> KeysOf(const Fingerprint& fingerprint,
+                                      const Hash128& encoding) override;
+  Status DropSetting(const Fingerprint& fingerprint, const Hash128& encoding) override;
+  Result<std::vector<Fact>> GetAnchor(const std::string& tenant, const std::string& user,
+                                      size_t size) override;
+  Status PutAnchor(const std::string& tenant, const std::string& user,
+                   std::span<const std::string> fact_ids) override;
+  Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user,
+                                 size_t size) override;
+
  private:
   Status CheckFact(const Fact& fact, std::string_view name) const;
+  // The setting's number; a new one if it is named for the first time.
+  Result<int64_t> SettingId(const Fingerprint& fingerprint, const Hash128& encoding);
   // Runs `body` on the writing connection in a transaction, and commits if it succeeds.
   template <typename Body>
   std::invoke_result_t<Body, SqlDatabase&> Write(const Body& body) EXCLUDES(write_mutex_) {
@@ -118,6 +131,13 @@ Result<Fact> FindFact(SqlDatabase& db, const std::string& tenant, const std::str
                       int64_t now_ms);
 // All rows of a query over kFactColumns.
 Result<std::vector<Fact>> ReadFacts(SqlQuery query);
+
+// As FactStore's SettingId, inside a transaction.
+Result<int64_t> PutSetting(SqlDatabase& db, const Fingerprint& fingerprint,
+                           const Hash128& encoding);
+// 0 if it has never been named.
+Result<int64_t> FindSetting(SqlDatabase& db, const Fingerprint& fingerprint,
+                            const Hash128& encoding);
 
 // The key of a user's generation.
 Hash128 OwnerHash(const std::string& tenant, const std::string& user);

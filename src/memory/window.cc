@@ -88,11 +88,12 @@ Result<std::vector<Fact>> WindowChooser::Choose(const Episode& episode) {
 Result<std::vector<Fact>> WindowChooser::Anchor(const Episode& episode) {
   const std::string& tenant = episode.scope.tenant;
   const std::string& user = episode.scope.user;
-  INFERSCALE_ASSIGN(const FactStore::AnchorAge age, store_.GetAnchorAge(tenant, user));
+  INFERSCALE_ASSIGN(const FactStore::AnchorAge age,
+                    store_.GetAnchorAge(tenant, user, strategy_.count));
   if (age.facts_now < 2 * uint64_t{strategy_.count}) {
     return store_.FactsBefore(episode.id, strategy_.count);
   }
-  INFERSCALE_ASSIGN(std::vector<Fact> anchor, store_.GetAnchor(tenant, user));
+  INFERSCALE_ASSIGN(std::vector<Fact> anchor, store_.GetAnchor(tenant, user, strategy_.count));
   if (anchor.size() == strategy_.count && age.facts_now < kAnchorGrowth * age.facts_then) {
     return anchor;
   }

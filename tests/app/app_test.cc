@@ -206,13 +206,13 @@ TEST_F(AppTest, ADeletedAnchorFactTakesAllKvBehindIt) {
   Reopen();
   const std::vector<std::string> ids = AddMany(24);
   Encode();
-  const auto anchor = app_->facts().GetAnchor("default", "ana");
+  const auto anchor = app_->facts().GetAnchor("default", "ana", 4);
   ASSERT_TRUE(anchor.has_value());
   ASSERT_EQ(anchor->size(), 4U);
   ASSERT_TRUE(app_->Delete("default", std::vector<std::string>{anchor->front().id}).has_value());
   EXPECT_EQ(*app_->PendingEpisodes(), 4U);
   Encode();
-  EXPECT_EQ(app_->facts().GetAnchor("default", "ana")->size(), 4U);
+  EXPECT_EQ(app_->facts().GetAnchor("default", "ana", 4)->size(), 4U);
 }
 
 TEST_F(AppTest, AnUpdateChangesAnswersAndKv) {

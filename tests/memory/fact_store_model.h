@@ -38,7 +38,7 @@ class FactStoreModel {
   std::vector<Fact> facts;  // by row
   std::vector<Kv> kvs;
   std::set<Hash128> garbage;
-  std::map<User, Anchor> anchors;
+  std::map<std::pair<User, size_t>, Anchor> anchors;  // by their size
   std::map<Record, Failure> failures;
   std::map<std::string, std::vector<HistoryEntry>> histories;
 
@@ -139,11 +139,16 @@ class FactStoreModel {
   }
   void PutKv(const Fingerprint& fingerprint, const EncodedEpisode& encoded) {
     ForgetIf([&](const Kv& kv) {
-      return kv.kv.episode == encoded.kv.episode && kv.fingerprint == fingerprint;
+      return kv.kv.episode == encoded.kv.episode && kv.fingerprint == fingerprint &&
+             kv.kv.encoding == encoded.kv.encoding;
     });
     kvs.push_back({encoded.kv, fingerprint, encoded.window_ids});
     garbage.erase(encoded.kv.key);
     failures.erase({encoded.kv.episode, fingerprint});
+  }
+  void DropSetting(const Fingerprint& fingerprint, const Hash128& encoding) {
+    ForgetIf(
+        [&](const Kv& kv) { return kv.fingerprint == fingerprint && kv.kv.encoding == encoding; });
   }
   void ForgetKey(const Hash128& key) {
     ForgetIf([&](const Kv& kv) { return kv.kv.key == key; });

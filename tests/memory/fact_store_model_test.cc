@@ -45,6 +45,7 @@ class Walk {
       case 12:
         return PutAnchor();
       case 13:
+        if (Below(8) == 0) return DropSetting();
         return Below(4) == 0 ? Upkeep() : Add();
       case 14:
         return PutKept();
@@ -156,7 +157,7 @@ class Walk {
     std::vector<Fact> window;
     for (size_t n = Below(4); n > 0; --n) window.push_back(OneOf(model_->facts));
     return Encode(episode, AnyKey(), window, static_cast<uint32_t>(1 + Below(episode.facts.size())),
-                  Below(5) == 0 ? Hash128{8, 8} : kEncoding);
+                  Below(4) == 0 ? encodings_[1] : kEncoding);
   }
   void Put(const EncodedEpisode& encoded) {
     const Fingerprint& model = OneOf(models_);
@@ -189,6 +190,13 @@ class Walk {
     }
   }
 
+  void DropSetting() {
+    const Fingerprint& model = OneOf(models_);
+    const Hash128& encoding = OneOf(encodings_);
+    ASSERT_OK(store_->DropSetting(model, encoding));
+    model_->DropSetting(model, encoding);
+  }
+
   void Fail() {
     const int64_t episode = model_->facts.empty() ? 1 : OneOf(model_->facts).episode;
     const Fingerprint& model = OneOf(models_);
@@ -205,11 +213,12 @@ class Walk {
     }
     std::ranges::shuffle(anchor.ids, random_);
     ASSERT_OK(store_->PutAnchor(user.first, user.second, anchor.ids));
-    model_->anchors[user] = anchor;
+    model_->anchors[{user, anchor.ids.size()}] = anchor;
   }
 
   void Upkeep() {
     if (Below(2) == 0) ASSERT_OK(store_->Compact());
+    ASSERT_OK(store_->Verify());
     Open();
   }
 
@@ -281,49 +290,61 @@ class Walk {
       ASSERT_EQ(Describe(episode.facts), Describe(model_->EpisodeFacts(episode.id)));
     }
     for (const Fingerprint& model : models_) {
-      std::map<int64_t, EpisodeKv> expected;
-      for (const auto& kv : model_->kvs) {
-        if (kv.fingerprint == model) expected[kv.kv.episode] = kv.kv;
-      }
-      const auto kvs = store_->GetKv(episodes, model);
-      ASSERT_OK(kvs);
-      ASSERT_EQ(kvs->size(), expected.size());
-      for (const EpisodeKv& kv : *kvs) {
-        const EpisodeKv& other = expected.at(kv.episode);
-        ASSERT_EQ(std::tie(kv.key, kv.covered, kv.fact_tokens, kv.encoding),
-                  std::tie(other.key, other.covered, other.fact_tokens, other.encoding));
-        ASSERT_TRUE(*store_->IsReferenced(kv.key));
-      }
-      for (const bool full : {false, true}) {
-        ASSERT_EQ(*store_->PendingEpisodes(model, kEncoding, 0, 10'000, full),
-                  model_->Pending(model, kEncoding, full, false));
-      }
-      ASSERT_EQ(*store_->CountPending(model, kEncoding),
-                model_->Pending(model, kEncoding, false, true).size());
+      for (const Hash128& encoding : encodings_) CompareSetting(model, encoding, episodes);
     }
     const auto garbage = store_->Garbage(10'000);
     ASSERT_EQ(std::set(garbage->begin(), garbage->end()), model_->garbage);
     ASSERT_EQ(store_->Stats(kModel)->episodes, episodes.size());
   }
 
+  void CompareSetting(const Fingerprint& model, const Hash128& encoding,
+                      const std::vector<int64_t>& episodes) {
+    std::map<int64_t, EpisodeKv> expected;
+    for (const auto& kv : model_->kvs) {
+      if (kv.fingerprint == model && kv.kv.encoding == encoding) expected[kv.kv.episode] = kv.kv;
+    }
+    const auto kvs = store_->GetKv(episodes, model, encoding);
+    ASSERT_OK(kvs);
+    ASSERT_EQ(kvs->size(), expected.size());
+    for (const EpisodeKv& kv : *kvs) {
+      const EpisodeKv& other = expected.at(kv.episode);
+      ASSERT_EQ(std::tie(kv.key, kv.covered, kv.fact_tokens, kv.encoding),
+                std::tie(other.key, other.covered, other.fact_tokens, other.encoding));
+      ASSERT_TRUE(*store_->IsReferenced(kv.key));
+    }
+    for (const bool full : {false, true}) {
+      ASSERT_EQ(*store_->PendingEpisodes(model, encoding, 0, 10'000, full),
+                model_->Pending(model, encoding, full, false));
+    }
+    ASSERT_EQ(*store_->CountPending(model, encoding),
+              model_->Pending(model, encoding, false, true).size());
+  }
+
   void CompareUsers() {
     for (const std::string& tenant : tenants_) {
       for (const std::string& user : users_) {
-        const auto anchor = model_->anchors[{tenant, user}];
-        const auto facts = store_->GetAnchor(tenant, user);
-        std::vector<std::string> ids;
-        for (const Fact& fact : *facts) ids.push_back(fact.id);
-        ASSERT_EQ(ids, anchor.ids);
-        const auto age = store_->GetAnchorAge(tenant, user);
-        ASSERT_EQ(age->facts_then, anchor.facts_then);
-        ASSERT_EQ(age->facts_now, model_->Count({tenant, user}));
+        for (size_t size = 0; size < 4; ++size) CompareAnchor({tenant, user}, size);
       }
     }
+  }
+
+  void CompareAnchor(const FactStoreModel::User& user, size_t size) {
+    const auto anchor = model_->anchors[{user, size}];
+    std::vector<std::string> ids;
+    const auto facts = store_->GetAnchor(user.first, user.second, size);
+    for (const Fact& fact : *facts) {
+      ids.push_back(fact.id);
+    }
+    ASSERT_EQ(ids, anchor.ids);
+    const auto age = store_->GetAnchorAge(user.first, user.second, size);
+    ASSERT_EQ(age->facts_then, anchor.facts_then);
+    ASSERT_EQ(age->facts_now, model_->Count(user));
   }
 
   const std::vector<std::string> tenants_ = {"t1", "t2"};
   const std::vector<std::string> users_ = {"ana", "ben"};
   const std::vector<Fingerprint> models_ = {kModel, {9, 9}};
+  const std::vector<Hash128> encodings_ = {kEncoding, {8, 8}};
   std::mt19937 random_;
   TempDir dir_;
   ManualClock clock_{1'700'000'000'000};
