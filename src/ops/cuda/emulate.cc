@@ -25,7 +25,7 @@ namespace inferscale::cuda {
 
 namespace {
 
-constexpr size_t kStackBytes = size_t{128} << 10;
+constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr uint32_t kLanes = 32;
 
 // A stack to run on; AddressSanitizer must hear of every change.

@@ -66,24 +66,25 @@ struct TopKRows {
   static INFERSCALE_DEVICE uint32_t Wanted(const TopKSegment& search, uint32_t row, uint32_t end) {
     uint32_t wanted = 0;
     INFERSCALE_UNROLL
+    for (uint32_t r = 0; r < kRows; ++r) wanted |= (row + 2 * r < end ? 1U : 0U) << r;
+    if (search.allowed == nullptr) return wanted;
+    INFERSCALE_UNROLL
     for (uint32_t r = 0; r < kRows; ++r) {
       const uint32_t at = row + 2 * r;
-      if (at >= end) continue;
-      const bool allowed = search.allowed == nullptr ||
-                           (LoadConstant(search.allowed + at / 64) >> (at % 64) & 1) != 0;
-      wanted |= static_cast<uint32_t>(allowed) << r;
+      if (at < end && (LoadConstant(search.allowed + at / 64) >> (at % 64) & 1) == 0) {
+        wanted &= ~(1U << r);
+      }
     }
     return wanted;
   }
 
-  INFERSCALE_DEVICE void Load(const Vec16* rows, uint32_t row, uint32_t wanted, uint32_t at,
-                              uint32_t chunks) {
+  // `stride` is that of two rows. What is not read must still be a number: it meets zeros of the
+  // padded query.
+  INFERSCALE_DEVICE void Load(const Vec16* from, uint32_t stride, uint32_t wanted) {
     INFERSCALE_UNROLL
     for (uint32_t r = 0; r < kRows; ++r) {
       chunk[r] = Vec16{};
-      if ((wanted >> r & 1) != 0 && at < chunks) {
-        chunk[r] = LoadStream(rows + size_t{row + 2 * r} * chunks + at);
-      }
+      if ((wanted >> r & 1) != 0) chunk[r] = LoadStream(from + size_t{r * stride});
     }
   }
 };
@@ -153,12 +154,13 @@ class TopKBody {
     const uint32_t chunks = p_.dims / Chunk::kElements;
     const uint32_t rounds = (chunks + kGroupLanes - 1) / kGroupLanes;
     const uint32_t group = threadIdx.x / kGroupLanes % 2, at = threadIdx.x % kGroupLanes;
-    const auto* const rows = static_cast<const Vec16*>(search.rows);
+    const uint32_t stride = 2 * chunks;
 
     uint32_t step = first + threadIdx.x / kWarpLanes * kStepRows;
+    const auto* from = static_cast<const Vec16*>(search.rows) + size_t{step + group} * chunks + at;
     uint32_t wanted = Rows::Wanted(search, step + group, end);
     Rows next;
-    next.Load(rows, step + group, wanted, at, chunks);
+    next.Load(from, stride, at < chunks ? wanted : 0);
     LoadQuery(search.query, rounds * kGroupLanes, query);
     SyncThreads();
     for (; step < end; step += kBlockRows) {
@@ -166,24 +168,28 @@ class TopKBody {
       float sum[kRows] = {};
       for (uint32_t round = 0; round < rounds; ++round) {
         const Rows now = next;
+        const uint32_t chunk = round * kGroupLanes + at;
         if (round + 1 < rounds) {
-          next.Load(rows, row, wanted, (round + 1) * kGroupLanes + at, chunks);
+          next.Load(from + (chunk - at + kGroupLanes), stride,
+                    chunk + kGroupLanes < chunks ? wanted : 0);
         } else {
+          from += size_t{kBlockRows} * chunks;
           wanted = Rows::Wanted(search, row + kBlockRows, end);
-          next.Load(rows, row + kBlockRows, wanted, at, chunks);
+          next.Load(from, stride, at < chunks ? wanted : 0);
         }
         Float4 q[2];
-        q[0] = query[round * kGroupLanes + at];
-        if (kHalf) q[1] = query[(rounds + round) * kGroupLanes + at];
+        q[0] = query[chunk];
+        if (kHalf) q[1] = query[rounds * kGroupLanes + chunk];
         INFERSCALE_UNROLL
         for (uint32_t r = 0; r < kRows; ++r) sum[r] = Chunk::AddTo(sum[r], now.chunk[r], q);
       }
       INFERSCALE_UNROLL
-      for (uint32_t r = 0; r < kRows; ++r) {
+      for (uint32_t mask = kGroupLanes / 2; mask > 0; mask /= 2) {
         INFERSCALE_UNROLL
-        for (uint32_t mask = kGroupLanes / 2; mask > 0; mask /= 2) {
-          sum[r] += ShuffleXor(sum[r], mask);
-        }
+        for (uint32_t r = 0; r < kRows; ++r) sum[r] += ShuffleXor(sum[r], mask);
+      }
+      INFERSCALE_UNROLL
+      for (uint32_t r = 0; r < kRows; ++r) {
         const uint32_t of = row + 2 * r;
         if (at == r && of < end) keys[of - first] = (mine >> r & 1) != 0 ? TopKKey(sum[r], of) : 0;
       }
