@@ -59,14 +59,28 @@ CatalogRow ReadRow(const SqlQuery& query) {
   return row;
 }
 
-Status CheckSound(SqlDatabase& db) {
+// SQLite's verdict: "ok", or what is wrong.
+Result<std::string> CheckIntegrity(SqlDatabase& db) {
   // Not quick_check: an index that disagrees with its table would hide rows.
   SqlQuery query = db.Query("PRAGMA integrity_check(1)");
   INFERSCALE_TRY(query.Next());
-  if (const std::string_view verdict = query.Text(0); verdict != "ok") {
-    return Fail(Code::kCorrupt, "the catalog is damaged: {}", verdict);
+  return std::string(query.Text(0));
+}
+
+// kCorrupt if the rows are damaged. The check takes a page that can't be read just now for damage:
+// so everything is read in another way, which tells the two apart, and then checked once more.
+Status CheckRows(SqlDatabase& db) {
+  INFERSCALE_ASSIGN(std::string verdict, CheckIntegrity(db));
+  if (verdict == "ok") return {};
+  for (const char* sql :
+       {"SELECT count(DISTINCT tokens) FROM record",
+        "SELECT count(*) FROM record INDEXED BY record_segment WHERE segment >= 0",
+        "SELECT count(DISTINCT path || id) FROM segment", "SELECT sum(bytes) FROM tenant"}) {
+    INFERSCALE_TRY(db.QueryInt(sql));
   }
-  return {};
+  INFERSCALE_ASSIGN(verdict, CheckIntegrity(db));
+  if (verdict == "ok") return {};
+  return Fail(Code::kCorrupt, "the catalog is damaged: {}", verdict);
 }
 
 // The text of all tables, indexes and triggers.
@@ -106,11 +120,17 @@ Status MakeSchema(SqlDatabase& db) {
 }
 
 // What was opened, once its tables are there and sound.
-Result<std::unique_ptr<SqlDatabase>> Prepare(Result<std::unique_ptr<SqlDatabase>> opened) {
+Result<std::unique_ptr<SqlDatabase>> Prepare(Result<std::unique_ptr<SqlDatabase>> opened,
+                                             bool check_rows) {
   INFERSCALE_ASSIGN(auto db, std::move(opened));
-  INFERSCALE_TRY(CheckSound(*db));
   INFERSCALE_TRY(MakeSchema(*db));
+  if (check_rows) INFERSCALE_TRY(CheckRows(*db));
   return db;
+}
+
+// The statements are right and respect every constraint, so an error in them is one of the file.
+bool IsDamage(Code code) {
+  return code == Code::kCorrupt || code == Code::kInternal || code == Code::kConflict;
 }
 
 Status AddSegment(SqlDatabase& db, const std::string& segment) {
@@ -130,135 +150,191 @@ Status ForgetEmptySegments(SqlDatabase& db) {
 }  // namespace
 
 Result<std::unique_ptr<Catalog>> Catalog::Open(const std::string& path) {
-  auto opened = Prepare(SqlDatabase::Open(path, kOptions));
-  // The statements are right, so an error in them is one of the file.
-  const bool damaged =
-      !opened && (opened.error().code == Code::kCorrupt || opened.error().code == Code::kInternal);
-  if (damaged) opened = Prepare(SqlDatabase::Reset(path, kOptions));
+  std::unique_ptr<Catalog> catalog(new Catalog(path));
+  INFERSCALE_TRY(catalog->Reopen(Look::kTables));
+  return catalog;
+}
+
+Result<bool> Catalog::Reopen(Look look) {
+  MutexLock write_lock(write_mutex_);
+  MutexLock read_lock(read_mutex_);
+  const bool check_rows = look == Look::kEverything;
+  auto opened = Prepare(SqlDatabase::Open(path_, kOptions), check_rows);
+  const bool damaged = !opened && IsDamage(opened.error().code);
+  if (damaged) opened = Prepare(SqlDatabase::Reset(path_, kOptions), check_rows);
   INFERSCALE_ASSIGN(auto writer, std::move(opened));
-  INFERSCALE_ASSIGN(auto reader, SqlDatabase::Open(path, kOptions));
-  return std::unique_ptr<Catalog>(new Catalog(std::move(reader), std::move(writer), damaged));
+  INFERSCALE_ASSIGN(auto reader, SqlDatabase::Open(path_, kOptions));
+  writer_ = std::move(writer);
+  reader_ = std::move(reader);
+  if (damaged) was_damaged_ = true;
+  return !damaged;
+}
+
+Result<bool> Catalog::Verify() { return Reopen(Look::kEverything); }
+
+template <typename Body>
+std::invoke_result_t<Body, SqlDatabase&> Catalog::Read(const Body& body) {
+  {
+    MutexLock lock(read_mutex_);
+    auto result = body(*reader_);
+    if (result || !IsDamage(result.error().code)) return result;
+  }
+  INFERSCALE_TRY(Verify());
+  MutexLock lock(read_mutex_);
+  return body(*reader_);
+}
+
+template <typename Body>
+std::invoke_result_t<Body, SqlDatabase&> Catalog::Write(const Body& body) {
+  const auto in_transaction = [&](SqlDatabase& db) -> std::invoke_result_t<Body, SqlDatabase&> {
+    INFERSCALE_ASSIGN(auto transaction, SqlTransaction::Begin(db));
+    auto result = body(db);
+    if (result) INFERSCALE_TRY(transaction.Commit());
+    return result;
+  };
+  {
+    MutexLock lock(write_mutex_);
+    auto result = in_transaction(*writer_);
+    if (result || !IsDamage(result.error().code)) return result;
+  }
+  INFERSCALE_TRY(Verify());
+  MutexLock lock(write_mutex_);
+  return in_transaction(*writer_);
 }
 
 Result<std::optional<CatalogRow>> Catalog::Find(const Hash128& key) {
-  MutexLock lock(read_mutex_);
-  SqlQuery query = reader_->Query(kFindSql, key);
-  INFERSCALE_ASSIGN(const bool found, query.Next());
-  if (!found) return std::nullopt;
-  return ReadRow(query);
+  return Read([&](SqlDatabase& db) -> Result<std::optional<CatalogRow>> {
+    SqlQuery query = db.Query(kFindSql, key);
+    INFERSCALE_ASSIGN(const bool found, query.Next());
+    if (!found) return std::nullopt;
+    return ReadRow(query);
+  });
 }
 
 Result<std::vector<Hash128>> Catalog::Keys() {
-  MutexLock lock(read_mutex_);
-  SqlQuery query = reader_->Query("SELECT key FROM record");
-  std::vector<Hash128> keys;
-  while (true) {
-    INFERSCALE_ASSIGN(const bool row, query.Next());
-    if (!row) return keys;
-    keys.push_back(query.Hash(0));
-  }
+  return Read([](SqlDatabase& db) -> Result<std::vector<Hash128>> {
+    SqlQuery query = db.Query("SELECT key FROM record");
+    std::vector<Hash128> keys;
+    while (true) {
+      INFERSCALE_ASSIGN(const bool row, query.Next());
+      if (!row) return keys;
+      keys.push_back(query.Hash(0));
+    }
+  });
+}
+
+Result<uint64_t> Catalog::Bytes(std::span<const Hash128> keys) {
+  return Read([&](SqlDatabase& db) -> Result<uint64_t> {
+    uint64_t bytes = 0;
+    for (const Hash128& key : keys) {
+      INFERSCALE_ASSIGN(const int64_t length,
+                        db.QueryInt("SELECT length FROM record WHERE key = ?", key));
+      bytes += static_cast<uint64_t>(length);
+    }
+    return bytes;
+  });
 }
 
 Result<uint64_t> Catalog::TenantBytes(std::string_view tenant) {
-  MutexLock lock(read_mutex_);
-  INFERSCALE_ASSIGN(const int64_t bytes,
-                    reader_->QueryInt("SELECT bytes FROM tenant WHERE name = ?", tenant));
-  return static_cast<uint64_t>(bytes);
+  return Read([&](SqlDatabase& db) -> Result<uint64_t> {
+    INFERSCALE_ASSIGN(const int64_t bytes,
+                      db.QueryInt("SELECT bytes FROM tenant WHERE name = ?", tenant));
+    return static_cast<uint64_t>(bytes);
+  });
 }
 
 Result<CatalogTotals> Catalog::Totals() {
-  MutexLock lock(read_mutex_);
-  SqlQuery query =
-      reader_->Query("SELECT coalesce(sum(records), 0), coalesce(sum(bytes), 0) FROM tenant");
-  INFERSCALE_TRY(query.Next());
-  return CatalogTotals{Number(query, 0), Number(query, 1)};
+  return Read([](SqlDatabase& db) -> Result<CatalogTotals> {
+    SqlQuery query =
+        db.Query("SELECT coalesce(sum(records), 0), coalesce(sum(bytes), 0) FROM tenant");
+    INFERSCALE_TRY(query.Next());
+    return CatalogTotals{Number(query, 0), Number(query, 1)};
+  });
 }
 
 Result<std::vector<SegmentUse>> Catalog::Segments() {
-  MutexLock lock(read_mutex_);
-  SqlQuery query = reader_->Query(
-      "SELECT s.path, sum(r.length), max(r.offset + r.length) "
-      "FROM segment s JOIN record r ON r.segment = s.id GROUP BY s.id");
-  std::vector<SegmentUse> out;
-  while (true) {
-    INFERSCALE_ASSIGN(const bool row, query.Next());
-    if (!row) return out;
-    out.push_back({std::string(query.Text(0)), Number(query, 1), Number(query, 2)});
-  }
+  return Read([](SqlDatabase& db) -> Result<std::vector<SegmentUse>> {
+    // Records do not overlap: the one that begins last ends last.
+    SqlQuery query = db.Query(
+        "SELECT s.path, r.offset + r.length FROM segment s JOIN record r ON r.key = "
+        "(SELECT key FROM record WHERE segment = s.id ORDER BY offset DESC LIMIT 1)");
+    std::vector<SegmentUse> out;
+    while (true) {
+      INFERSCALE_ASSIGN(const bool row, query.Next());
+      if (!row) return out;
+      out.push_back({std::string(query.Text(0)), Number(query, 1)});
+    }
+  });
 }
 
 Result<std::vector<CatalogRow>> Catalog::RecordsIn(std::string_view segment) {
-  MutexLock lock(read_mutex_);
-  SqlQuery query = reader_->Query(kInSegmentSql, segment);
-  std::vector<CatalogRow> out;
-  while (true) {
-    INFERSCALE_ASSIGN(const bool row, query.Next());
-    if (!row) return out;
-    out.push_back(ReadRow(query));
-  }
+  return Read([&](SqlDatabase& db) -> Result<std::vector<CatalogRow>> {
+    SqlQuery query = db.Query(kInSegmentSql, segment);
+    std::vector<CatalogRow> out;
+    while (true) {
+      INFERSCALE_ASSIGN(const bool row, query.Next());
+      if (!row) return out;
+      out.push_back(ReadRow(query));
+    }
+  });
 }
 
 Status Catalog::Insert(std::span<const CatalogRow> rows) {
-  MutexLock lock(write_mutex_);
-  INFERSCALE_ASSIGN(auto transaction, SqlTransaction::Begin(*writer_));
-  for (const CatalogRow& row : rows) {
-    INFERSCALE_TRY(AddSegment(*writer_, row.place.segment));
-    INFERSCALE_TRY(writer_
-                       ->Query("INSERT INTO record VALUES(?, ?, ?, "
-                               "(SELECT id FROM segment WHERE path = ?), ?, ?, ?, ?, ?) "
-                               "ON CONFLICT(key) DO NOTHING",
-                               row.key, row.tenant, row.fingerprint, row.place.segment,
-                               row.place.offset, row.place.length, row.place.checksum,
-                               row.payload_bytes, row.tokens)
-                       .Run());
-  }
-  return transaction.Commit();
+  return Write([&](SqlDatabase& db) -> Status {
+    for (const CatalogRow& row : rows) {
+      INFERSCALE_TRY(AddSegment(db, row.place.segment));
+      INFERSCALE_TRY(db.Query("INSERT INTO record VALUES(?, ?, ?, "
+                              "(SELECT id FROM segment WHERE path = ?), ?, ?, ?, ?, ?) "
+                              "ON CONFLICT(key) DO NOTHING",
+                              row.key, row.tenant, row.fingerprint, row.place.segment,
+                              row.place.offset, row.place.length, row.place.checksum,
+                              row.payload_bytes, row.tokens)
+                         .Run());
+    }
+    return {};
+  });
 }
 
 Status Catalog::Erase(std::span<const Hash128> keys) {
-  MutexLock lock(write_mutex_);
-  INFERSCALE_ASSIGN(auto transaction, SqlTransaction::Begin(*writer_));
-  for (const Hash128& key : keys) {
-    INFERSCALE_TRY(writer_->Query("DELETE FROM record WHERE key = ?", key).Run());
-  }
-  return transaction.Commit();
+  return Write([&](SqlDatabase& db) -> Status {
+    for (const Hash128& key : keys) {
+      INFERSCALE_TRY(db.Query("DELETE FROM record WHERE key = ?", key).Run());
+    }
+    return {};
+  });
 }
 
 Result<uint64_t> Catalog::Drop(std::span<const CatalogRow> rows) {
-  MutexLock lock(write_mutex_);
-  INFERSCALE_ASSIGN(auto transaction, SqlTransaction::Begin(*writer_));
-  uint64_t dropped = 0;
-  for (const CatalogRow& row : rows) {
-    INFERSCALE_TRY(writer_
-                       ->Query("DELETE FROM record WHERE key = ? AND offset = ? AND "
-                               "segment = (SELECT id FROM segment WHERE path = ?)",
-                               row.key, row.place.offset, row.place.segment)
-                       .Run());
-    dropped += static_cast<uint64_t>(writer_->Changes());
-  }
-  INFERSCALE_TRY(ForgetEmptySegments(*writer_));
-  INFERSCALE_TRY(transaction.Commit());
-  return dropped;
+  return Write([&](SqlDatabase& db) -> Result<uint64_t> {
+    uint64_t dropped = 0;
+    for (const CatalogRow& row : rows) {
+      INFERSCALE_TRY(db.Query("DELETE FROM record WHERE key = ? AND offset = ? AND "
+                              "segment = (SELECT id FROM segment WHERE path = ?)",
+                              row.key, row.place.offset, row.place.segment)
+                         .Run());
+      dropped += static_cast<uint64_t>(db.Changes());
+    }
+    INFERSCALE_TRY(ForgetEmptySegments(db));
+    return dropped;
+  });
 }
 
 Status Catalog::Move(std::span<const CatalogRow> rows, std::span<const RecordPlace> places) {
-  MutexLock lock(write_mutex_);
-  INFERSCALE_ASSIGN(auto transaction, SqlTransaction::Begin(*writer_));
-  for (size_t i = 0; i < rows.size(); ++i) {
-    INFERSCALE_TRY(AddSegment(*writer_, places[i].segment));
-    const RecordPlace& old = rows[i].place;
-    const RecordPlace& place = places[i];
-    INFERSCALE_TRY(
-        writer_
-            ->Query("UPDATE record SET segment = (SELECT id FROM segment WHERE path = ?), "
-                    "offset = ?, length = ?, checksum = ? WHERE key = ? AND offset = ? AND "
-                    "segment = (SELECT id FROM segment WHERE path = ?)",
-                    place.segment, place.offset, place.length, place.checksum, rows[i].key,
-                    old.offset, old.segment)
-            .Run());
-  }
-  INFERSCALE_TRY(ForgetEmptySegments(*writer_));
-  return transaction.Commit();
+  return Write([&](SqlDatabase& db) -> Status {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      INFERSCALE_TRY(AddSegment(db, places[i].segment));
+      const RecordPlace& old = rows[i].place;
+      const RecordPlace& place = places[i];
+      INFERSCALE_TRY(
+          db.Query("UPDATE record SET segment = (SELECT id FROM segment WHERE path = ?), "
+                   "offset = ?, length = ?, checksum = ? WHERE key = ? AND offset = ? AND "
+                   "segment = (SELECT id FROM segment WHERE path = ?)",
+                   place.segment, place.offset, place.length, place.checksum, rows[i].key,
+                   old.offset, old.segment)
+              .Run());
+    }
+    return ForgetEmptySegments(db);
+  });
 }
 
 Status Catalog::Scrub() {

@@ -3,12 +3,14 @@
 #ifndef INFERSCALE_STORE_CATALOG_H_
 #define INFERSCALE_STORE_CATALOG_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/hash.h"
@@ -43,7 +45,6 @@ struct CatalogRow {
 // What the rows say about one segment.
 struct SegmentUse {
   std::string segment;
-  uint64_t live_bytes = 0;
   uint64_t end = 0;  // the file has at least this many bytes
 };
 
@@ -54,16 +55,24 @@ struct CatalogTotals {
 
 // Thread-safe. Readers do not wait for a writer's sync. Every change is durable on return, and all
 // or nothing. Errors: kTransient (the system refuses, another process holds it too long), kCorrupt.
+//
+// A damaged file becomes an empty catalog, and was_damaged() tells. Never rebuilt from segments:
+// they also hold what was erased. A kill or a power cut damages nothing, so Open looks only at
+// what the tables are, in a time that does not grow with them; the rest is found when a call meets
+// it, which is then done again, or by Verify.
 class Catalog {
  public:
-  // A damaged file becomes an empty catalog, and was_damaged() tells. Never rebuilt from segments:
-  // they also hold what was erased. kUnsupported if a newer version of this program made it.
+  // kUnsupported if a newer version of this program made it.
   static Result<std::unique_ptr<Catalog>> Open(const std::string& path);
 
   bool was_damaged() const { return was_damaged_; }
+  // Reads all of it and compares the index with the rows. False if it was damaged and is empty now.
+  Result<bool> Verify();
 
   Result<std::optional<CatalogRow>> Find(const Hash128& key);
   Result<std::vector<Hash128>> Keys();
+  // Of these records together, in the catalog.
+  Result<uint64_t> Bytes(std::span<const Hash128> keys);
   Result<uint64_t> TenantBytes(std::string_view tenant);
   Result<CatalogTotals> Totals();
   Result<std::vector<SegmentUse>> Segments();
@@ -82,15 +91,23 @@ class Catalog {
   Status Scrub();
 
  private:
-  Catalog(std::unique_ptr<SqlDatabase> reader, std::unique_ptr<SqlDatabase> writer,
-          bool was_damaged)
-      : reader_(std::move(reader)), writer_(std::move(writer)), was_damaged_(was_damaged) {}
+  explicit Catalog(std::string path) : path_(std::move(path)) {}
 
+  enum class Look : uint8_t { kTables, kEverything };
+  // Opens both connections anew, after making a damaged file an empty one. False if it was.
+  Result<bool> Reopen(Look look) EXCLUDES(write_mutex_, read_mutex_);
+  // `body` on one of the connections; once more if it met damage.
+  template <typename Body>
+  std::invoke_result_t<Body, SqlDatabase&> Read(const Body& body) EXCLUDES(read_mutex_);
+  template <typename Body>
+  std::invoke_result_t<Body, SqlDatabase&> Write(const Body& body) EXCLUDES(write_mutex_);
+
+  const std::string path_;
+  std::atomic<bool> was_damaged_ = false;
+  Mutex write_mutex_;  // taken before read_mutex_ where both are needed
   Mutex read_mutex_;
-  const std::unique_ptr<SqlDatabase> reader_;  // used under read_mutex_
-  Mutex write_mutex_;
-  const std::unique_ptr<SqlDatabase> writer_;  // used under write_mutex_
-  const bool was_damaged_;
+  std::unique_ptr<SqlDatabase> writer_ GUARDED_BY(write_mutex_);
+  std::unique_ptr<SqlDatabase> reader_ GUARDED_BY(read_mutex_);
 };
 
 }  // namespace inferscale

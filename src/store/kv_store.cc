@@ -38,6 +38,8 @@ class KvStoreImpl final : public KvStore {
   Status Erase(std::span<const Hash128> keys) override;
   Result<CompactReport> Compact(bool full) override;
   Result<std::vector<Hash128>> Keys() override { return catalog_->Keys(); }
+  Result<uint64_t> BytesOf(std::span<const Hash128> keys) override { return catalog_->Bytes(keys); }
+  Result<bool> Verify() override { return catalog_->Verify(); }
   KvStoreStats stats() override;
 
  private:
@@ -79,7 +81,6 @@ Status KvStoreImpl::Recover() {
     if (!whole) refused = true;
     if (whole && !*whole) recovery_ = Recovery::kCorrupt;
   }
-  if (catalog_->was_damaged()) recovery_ = Recovery::kCorrupt;
   if (refused) recovery_ = Recovery::kTransient;
   return {};
 }
@@ -225,7 +226,7 @@ Result<std::shared_ptr<const PinnedKv>> KvStoreImpl::Get(const Hash128& key,
                                                          const KvShape& shape) {
   // Each turn but the last means that another thread or process moved or erased something just
   // then.
-  constexpr int kTurns = 1000;
+  constexpr int kTurns = 100;
   for (int turn = 0; turn < kTurns; ++turn) {
     const uint64_t epoch = arena_->epoch();
     INFERSCALE_ASSIGN(const auto row, catalog_->Find(key));
@@ -254,7 +255,10 @@ Result<std::shared_ptr<const PinnedKv>> KvStoreImpl::Get(const Hash128& key,
     }
     return pin;
   }
-  return Fail(Code::kTransient, "record {} can't be read while it keeps moving", key.Hex());
+  // Nothing moves that often: rather the catalog contradicts itself.
+  INFERSCALE_ASSIGN(const bool sound, catalog_->Verify());
+  return Fail(sound ? Code::kTransient : Code::kCorrupt,
+              "record {} can't be read: its place keeps changing", key.Hex());
 }
 
 // The record from the arena or the disk; nothing if the catalog has to be asked again.
@@ -285,6 +289,8 @@ Status KvStoreImpl::Erase(std::span<const Hash128> keys) {
 Result<CompactReport> KvStoreImpl::Compact(bool full) {
   INFERSCALE_ASSIGN(const auto one_at_a_time, env_.Lock(options_.dir + "/compact.lock"));
   if (full) {
+    // What a damaged index hides would stay on the disk.
+    INFERSCALE_TRY(catalog_->Verify());
     // Sealed, so that they can be rewritten; the next Put begins new ones.
     MutexLock lock(write_mutex_);
     writers_.clear();
@@ -311,7 +317,8 @@ Status KvStoreImpl::ForgetErased() {
 
 KvStoreStats KvStoreImpl::stats() {
   KvStoreStats out;
-  out.recovery = recovery_;
+  out.recovery =
+      catalog_->was_damaged() && recovery_ != Recovery::kTransient ? Recovery::kCorrupt : recovery_;
   const CatalogTotals totals = catalog_->Totals().value_or(CatalogTotals{});
   out.records = totals.records;
   out.live_bytes = totals.bytes;

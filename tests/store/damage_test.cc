@@ -7,6 +7,7 @@
 #include <random>
 
 #include "sample.h"
+#include "store/catalog.h"
 
 namespace inferscale {
 namespace {
@@ -207,6 +208,102 @@ TEST_F(Damage, ADamagedCatalogIsAnEmptyOne) {
     const auto compacted = store.Compact(true);
     EXPECT_TRUE(compacted) << compacted.error().message;
   }
+}
+
+// Bytes that this process has read from files so far.
+uint64_t BytesRead() {
+  std::ifstream io("/proc/self/io");
+  std::string name;
+  uint64_t bytes = 0;
+  io >> name >> bytes;
+  EXPECT_EQ(name, "rchar:");
+  return bytes;
+}
+
+class LargeCatalog : public Damage {
+ protected:
+  // Rows without records: a catalog does not look.
+  void FillCatalog() {
+    fs::create_directories(options_.dir);
+    auto catalog = Catalog::Open(path_);
+    ASSERT_TRUE(catalog) << catalog.error().message;
+    std::vector<CatalogRow> rows;
+    for (uint64_t n = 0; n < 20'000; ++n) {
+      // Keys in no order, so that damage anywhere is near to some.
+      rows.push_back({HashBytes(AsBytes(std::to_string(n))),
+                      "tenant",
+                      kSampleFingerprint,
+                      {std::to_string(n / 100) + ".seg", n % 100 * 4096, 4096, 7},
+                      512,
+                      1});
+    }
+    ASSERT_TRUE((*catalog)->Insert(rows));
+  }
+  // All but the first pages, where the tables are described.
+  void Destroy() {
+    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(16 * 4096);
+    file << std::string(fs::file_size(path_) - 16 * 4096, '\x5A');
+  }
+
+  const std::string path_ = options_.dir + "/catalog.db";
+};
+
+TEST_F(LargeCatalog, OpeningReadsLittle) {
+  FillCatalog();
+  const uint64_t before = BytesRead();
+  auto catalog = Catalog::Open(path_);
+  ASSERT_TRUE(catalog) << catalog.error().message;
+  EXPECT_LT(BytesRead() - before, fs::file_size(path_) / 20);
+  EXPECT_EQ((*catalog)->Segments()->size(), 200U);
+  EXPECT_EQ((*catalog)->Segments()->front().end, 100U * 4096);
+}
+
+TEST_F(LargeCatalog, DamageInsideIsFoundWhereItIsMet) {
+  FillCatalog();
+  Destroy();
+  auto catalog = Catalog::Open(path_);
+  ASSERT_TRUE(catalog) << catalog.error().message;
+  EXPECT_FALSE((*catalog)->was_damaged());
+  for (uint64_t n = 0; n < 100 && !(*catalog)->was_damaged(); ++n) {
+    const auto found = (*catalog)->Find(HashBytes(AsBytes(std::to_string(n))));
+    ASSERT_TRUE(found) << found.error().message;
+  }
+  EXPECT_TRUE((*catalog)->was_damaged());
+  EXPECT_TRUE((*catalog)->Keys()->empty());
+  EXPECT_TRUE(*(*catalog)->Verify());
+}
+
+TEST_F(LargeCatalog, AWriteMendsWhatItMeets) {
+  FillCatalog();
+  Destroy();
+  auto catalog = Catalog::Open(path_);
+  ASSERT_TRUE(catalog) << catalog.error().message;
+  std::vector<Hash128> keys;
+  for (uint64_t n = 0; n < 100; ++n) keys.push_back(HashBytes(AsBytes(std::to_string(n))));
+  EXPECT_TRUE((*catalog)->Erase(keys));
+  EXPECT_TRUE((*catalog)->was_damaged());
+}
+
+TEST_F(LargeCatalog, VerifyLooksAtEverything) {
+  FillCatalog();
+  auto catalog = Catalog::Open(path_);
+  ASSERT_TRUE(catalog) << catalog.error().message;
+  EXPECT_TRUE(*(*catalog)->Verify());
+  EXPECT_EQ((*catalog)->Keys()->size(), 20'000U);
+  catalog->reset();
+  Destroy();
+  catalog = Catalog::Open(path_);
+  EXPECT_FALSE(*(*catalog)->Verify());
+  EXPECT_TRUE((*catalog)->was_damaged());
+  catalog->reset();
+  FillCatalog();
+  Destroy();
+  auto store = Open();  // looks at the last record of every segment
+  EXPECT_EQ(store->stats().recovery, Recovery::kCorrupt);
+  EXPECT_EQ(store->stats().records, 0U);
+  EXPECT_TRUE(*store->Verify());
+  EXPECT_TRUE(PutSamples(*store, {1}));
 }
 
 }  // namespace
