@@ -54,7 +54,10 @@ def measure(group: Group, clock: Clock) -> list[Result]:
             right.append(row)
         except (WrongResult, RuntimeError, OSError) as error:
             results[row.name].update(ok=False, error=str(error).splitlines()[0])
-            clock.synchronize()
+            try:
+                clock.synchronize()
+            except RuntimeError as lost:
+                raise RuntimeError(f"{row.name}: {error}") from lost
     passes: dict[str, list[float]] = {row.name: [] for row in right}
     for order in (right, right[::-1]):
         for row in order:

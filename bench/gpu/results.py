@@ -13,7 +13,9 @@ def compare(results: dict[str, Result]) -> None:
     right = {name: result for name, result in results.items() if result["ok"]}
     if "copy" in right:
         for result in right.values():
-            result["copy_fraction"] = round(right["copy"]["us"] / result["us"], 4)
+            copy_us = right["copy"]["us"]
+            result["copy_fraction"] = round(copy_us / result["us"], 4)
+            result["over_copy_us"] = round(result["us"] - copy_us, 2)
     peers = {name: right[name]["us"] for name in PEERS if name in right}
     if "ours" in right and peers:
         ours = right["ours"]

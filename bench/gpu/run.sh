@@ -42,7 +42,8 @@ if [[ -z $plugin ]]; then
     cd "$root"
     eval "$(scripts/setup.sh env)"
     cmake --preset cuda >/dev/null
-    cmake --build --preset cuda --target inferscale_cuda inferscale-ops-test
+    cmake --build --preset cuda --target inferscale_cuda
+    cmake --build --preset cuda --target inferscale-ops-test || true  # said below
   )
   plugin=$(find "$root/build/cuda" -name libinferscale_cuda.so -print -quit)
   ops_test=$(find "$root/build/cuda" -name inferscale-ops-test -type f -print -quit)

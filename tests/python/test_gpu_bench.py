@@ -89,6 +89,7 @@ def test_ours_is_compared_with_the_best_peer_that_is_right() -> None:
     rows["torch"] = row("torch", 300.0)
     compare(rows)
     assert rows["ours"]["copy_fraction"] == 0.8
+    assert rows["ours"]["over_copy_us"] == 2.0
     assert rows["ours"]["best_peer"] == "flashinfer"
     assert rows["ours"]["best_peer_ratio"] == 2.5
     assert rows["ours"]["torch_ratio"] == 30.0
