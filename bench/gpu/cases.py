@@ -33,7 +33,7 @@ LLAMA_1B = Model("Llama-3.2-1B", 16, 8, 64, 500000.0)
 LLAMA_8B = Model("Llama-3.1-8B", 32, 8, 128, 500000.0)
 QWEN_8B = Model("Qwen3-8B", 36, 8, 128, 1000000.0)
 MODELS = (LLAMA_1B, LLAMA_8B, QWEN_8B)
-TOKENS = (128, 512, 1024, 1536, 4096, 16384)
+TOKENS = (64, 128, 512, 1024, 1536, 4096, 16384)
 FACTS = (1, 8, 50, 128)
 
 
@@ -129,4 +129,10 @@ SEARCHES = (Search(64, 2500, 384, 50), Search(1, 1_000_000, 384, 50))
 def transfer_cases(quick: bool) -> list[Case]:
     if quick:
         return [Case(LLAMA_8B, tokens, facts) for tokens in (128, 1536, 16384) for facts in (1, 50)]
-    return [Case(model, tokens, facts) for model in MODELS for tokens in TOKENS for facts in FACTS]
+    return [
+        Case(model, tokens, facts)
+        for model in MODELS
+        for tokens in TOKENS
+        for facts in FACTS
+        if facts <= tokens
+    ]
