@@ -9,21 +9,21 @@
 
 namespace inferscale::cuda {
 
+#ifdef __CUDACC__
+#define INFERSCALE_KERNEL(blocks) __global__ __launch_bounds__(kTransferThreads, blocks)
+#define INFERSCALE_PARAMS const __grid_constant__ TransferParams params
 using TransferKernel = void (*)(TransferParams);
+#else
+#define INFERSCALE_KERNEL(blocks)
+#define INFERSCALE_PARAMS const TransferParams& params
+using TransferKernel = void (*)(const TransferParams&);
+#endif
 
 // Null for what is not in instances.def.
 struct TransferKernels {
   TransferKernel inject = nullptr;
   TransferKernel capture = nullptr;
 };
-
-#ifdef __CUDACC__
-#define INFERSCALE_KERNEL(ctas) __global__ __launch_bounds__(kTransferThreads, ctas)
-#define INFERSCALE_ARGUMENTS const __grid_constant__
-#else
-#define INFERSCALE_KERNEL(ctas)
-#define INFERSCALE_ARGUMENTS const
-#endif
 
 // Blocks for each multiprocessor: as many as have the registers for all that is in flight.
 template <int kDim>
@@ -33,13 +33,13 @@ inline constexpr int kCaptureBlocks = IsQuantised(kRecord) ? 2 : 4;
 
 template <Dtype kRecord, Dtype kCache, int kDim, bool kInterleaved>
 INFERSCALE_KERNEL(kInjectBlocks<kDim>)
-void InjectKernel(INFERSCALE_ARGUMENTS TransferParams params) {
+void InjectKernel(INFERSCALE_PARAMS) {
   InjectBody<kRecord, kCache, kDim, kInterleaved>(params);
 }
 
 template <Dtype kCache, Dtype kRecord, int kDim, bool kInterleaved>
 INFERSCALE_KERNEL(kCaptureBlocks<kRecord>)
-void CaptureKernel(INFERSCALE_ARGUMENTS TransferParams params) {
+void CaptureKernel(INFERSCALE_PARAMS) {
   CaptureBody<kCache, kRecord, kDim, kInterleaved>(params);
 }
 

@@ -1,0 +1,13 @@
+#include "device_under_test.h"
+#include "emulated_plugin.h"
+
+namespace inferscale {
+
+Device& DeviceUnderTest() {
+  static const std::shared_ptr<Device> device = Device::Open(0, EmulatedPlugin()).value();
+  return *device;
+}
+
+int CasesForDevice(int few) { return few; }
+
+}  // namespace inferscale
