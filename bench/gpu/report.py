@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -109,35 +110,33 @@ def markdown(document: dict[str, Any], plot: str) -> str:
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
-    """inject, one panel for each model: a line through the largest number of facts, and dots."""
+    """inject, a panel for each model: a line through one number of facts, and dots for all."""
     rows = [row for row in document["rows"] if row["op"] == "inject" and row["ok"]]
     models = list(dict.fromkeys(row["model"] for row in rows))
+    columns = max(1, len(models))
+    facts = Counter(row["facts"] for row in rows)
+    usual = max(facts, key=lambda count: (facts[count], count), default=0)
     figure, panels = pyplot.subplots(
-        1, max(1, len(models)), figsize=(4.6 * max(1, len(models)), 4.2), sharey=True, squeeze=False
+        1, columns, figsize=(1 + 4 * columns, 4.4), sharey=True, squeeze=False
     )
     for panel, model in zip(panels[0], models, strict=False):
         for name in NAMES:
-            points = sorted(
-                (row["bytes"] / 1e6, row["us"], row["facts"])
-                for row in rows
-                if row["model"] == model and row["row"] == name
-            )
-            most = max((facts for _, _, facts in points), default=0)
-            line = [(mb, us) for mb, us, facts in points if facts == most]
-            style = "--" if name == "copy" else "-"
-            panel.plot(*zip(*line, strict=True), style, color=COLOURS[name], label=NAMES[name]) if (
-                line
-            ) else None
-            panel.scatter(
-                [mb for mb, _, _ in points], [us for _, us, _ in points], s=8, color=COLOURS[name]
-            )
+            found = [row for row in rows if row["model"] == model and row["row"] == name]
+            points = sorted((row["bytes"] / 1e6, row["us"]) for row in found)
+            line = sorted((r["bytes"] / 1e6, r["us"]) for r in found if r["facts"] == usual)
+            style = {"color": COLOURS[name], "linestyle": "--" if name == "copy" else "-"}
+            if line:
+                panel.plot(*zip(*line, strict=True), label=NAMES[name], **style)
+                panel.scatter(*zip(*points, strict=True), s=7, color=COLOURS[name])
         panel.set(title=model, xscale="log", yscale="log", xlabel="MB read and written")
         panel.grid(which="both", alpha=0.2)
     panels[0][0].set_ylabel("microseconds")
-    panels[0][0].legend(frameon=False)
-    figure.suptitle(f"inject on {document['card']}, {document['date']}")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    title = f"inject on {document['card']}, {document['date']}; lines: {usual} facts"
+    figure.suptitle(title, fontsize="medium")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=len(NAMES), frameon=False)
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
 
 

@@ -33,7 +33,7 @@ class OursTopK:
         self._scores = torch.empty((search.searches, search.k), device=device)
         self._calls = [self._make_call(variant) for variant in range(data.variants)]
         size = max(16, ops.topk_workspace(self._calls[0]))
-        self._workspace = torch.empty(size, dtype=torch.uint8, device=device)
+        self._workspace = torch.zeros(size, dtype=torch.uint8, device=device)
         for call in self._calls:
             call.workspace = self._workspace.data_ptr()
 
