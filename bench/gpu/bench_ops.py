@@ -39,7 +39,8 @@ def make_setup(options: argparse.Namespace) -> Setup:
     if options.dry:
         memory = Memory([TOY_CASE], "cpu", 0, options.seed)
         fact = Case(TOY_CASE.model, tokens=7, facts=1)
-        return Setup(PlainOps(), memory, [TOY_CASE], (TOY_SEARCH,), TOY_CASE.facts, fact, {})
+        ops = CudaOps(options.plugin) if options.plugin else PlainOps()
+        return Setup(ops, memory, [TOY_CASE], (TOY_SEARCH,), TOY_CASE.facts, fact, {})
     cases = transfer_cases(options.quick)
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
     memory = Memory(cases, "cuda", l2_bytes, options.seed)
@@ -96,7 +97,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, default=Path(), help="folder of libpeer_*.so")
     parser.add_argument("--ops", nargs="+", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--quick", action="store_true", help="one model, a few sizes")
-    parser.add_argument("--dry", action="store_true", help="a toy on the CPU, without the plug-in")
+    parser.add_argument("--dry", action="store_true", help="a toy on the CPU, without a plug-in or with one that needs no GPU")
     parser.add_argument("--limit-s", type=float, default=0, help="begin nothing after this time")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)

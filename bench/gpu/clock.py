@@ -15,7 +15,8 @@ class GpuClock:
     def __init__(self) -> None:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         cycles = 20_000_000
-        torch.cuda._sleep(cycles)
+        for _ in range(20):  # until the clock has come up from idle
+            torch.cuda._sleep(cycles)
         begin.record()
         torch.cuda._sleep(cycles)
         end.record()
