@@ -97,7 +97,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, default=Path(), help="folder of libpeer_*.so")
     parser.add_argument("--ops", nargs="+", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--quick", action="store_true", help="one model, a few sizes")
-    parser.add_argument("--dry", action="store_true", help="a toy on the CPU, without a plug-in or with one that needs no GPU")
+    parser.add_argument(
+        "--dry", action="store_true", help="a toy on the CPU, with no plug-in or an emulated one"
+    )
     parser.add_argument("--limit-s", type=float, default=0, help="begin nothing after this time")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
