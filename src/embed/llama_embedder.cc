@@ -3,23 +3,25 @@
 #include <llama.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/llama_runtime.h"
 #include "base/mutex.h"
+#include "embed/bert_model.h"
 
 namespace inferscale {
 namespace {
 
-// A call's texts attend within themselves only, but attention is computed over the whole batch and
-// masked; so larger batches gain nothing from this size on.
-constexpr size_t kPackTokens = 256;
+// Tokens that are computed together: enough to use each weight often, few enough for the L2 cache.
+constexpr size_t kPackTokens = 128;
 constexpr size_t kPackTexts = 64;
 constexpr int32_t kMaxContext = 512;
 
@@ -82,10 +84,11 @@ Result<Hash128> HashModelFile(const std::string& path) {
   return hasher.Digest();
 }
 
-Result<ModelPtr> LoadModel(const std::string& path) {
+Result<ModelPtr> LoadModel(const std::string& path, bool vocab_only) {
   TakeLlamaError();
   llama_model_params params = llama_model_default_params();
   params.n_gpu_layers = 0;
+  params.vocab_only = vocab_only;
   ModelPtr model(llama_model_load_from_file(path.c_str(), params));
   if (model == nullptr) {
     const std::string reason = TakeLlamaError();
@@ -96,19 +99,136 @@ Result<ModelPtr> LoadModel(const std::string& path) {
   return model;
 }
 
-class LlamaEmbedder final : public Embedder {
+// Computes the vectors of texts, of any length, in order.
+class TextEncoder {
  public:
-  LlamaEmbedder(ModelPtr model, ContextPtr context, const Hash128& identity, std::string name)
-      : identity_(identity),
-        name_(std::move(name)),
-        dims_(static_cast<uint32_t>(llama_model_n_embd_out(model.get()))),
-        context_tokens_(static_cast<size_t>(llama_n_batch(context.get()))),
-        vocab_(llama_model_get_vocab(model.get())),
-        model_(std::move(model)),
+  virtual ~TextEncoder() = default;
+  virtual uint32_t dims() const = 0;
+  virtual size_t max_tokens() const = 0;
+  virtual Result<std::vector<std::vector<float>>> Run(std::span<const TokenList> texts) = 0;
+};
+
+// Where the run of texts from `begin` ends that has at most `tokens` tokens, or one text.
+size_t EndOfPack(std::span<const TokenList> texts, size_t begin, size_t tokens, size_t most) {
+  size_t end = begin;
+  for (size_t total = 0; end < texts.size() && end - begin < most; ++end) {
+    total += texts[end].size();
+    if (end > begin && total > tokens) break;
+  }
+  return end;
+}
+
+// Our own kernels. Texts are independent, so threads never wait for each other.
+class BertEncoder final : public TextEncoder {
+ public:
+  BertEncoder(std::unique_ptr<BertModel> model, int threads)
+      : model_(std::move(model)), threads_(static_cast<size_t>(threads)) {}
+
+  uint32_t dims() const override { return model_->dims(); }
+  size_t max_tokens() const override { return model_->max_tokens(); }
+
+  Result<std::vector<std::vector<float>>> Run(std::span<const TokenList> texts) override {
+    size_t tokens = 0;
+    for (const TokenList& text : texts) tokens += text.size();
+    const size_t share = std::min(kPackTokens, tokens / threads_);
+    std::vector<std::pair<size_t, size_t>> packs;
+    for (size_t begin = 0; begin < texts.size();) {
+      const size_t end = EndOfPack(texts, begin, share, texts.size());
+      packs.emplace_back(begin, end);
+      begin = end;
+    }
+    std::vector<std::vector<float>> vectors(texts.size());
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+      for (size_t i = next++; i < packs.size(); i = next++) {
+        const auto [begin, end] = packs[i];
+        std::ranges::move(model_->Run(texts.subspan(begin, end - begin)),
+                          vectors.begin() + static_cast<ptrdiff_t>(begin));
+      }
+    };
+    std::vector<std::jthread> helpers;
+    while (helpers.size() + 1 < std::min(threads_, packs.size())) {
+      try {
+        helpers.emplace_back(work);
+      } catch (const std::system_error&) {
+        break;  // no thread to be had: the others do its share
+      }
+    }
+    work();
+    helpers.clear();  // waits for them
+    return vectors;
+  }
+
+ private:
+  const std::unique_ptr<BertModel> model_;
+  const size_t threads_;
+};
+
+// libllama, for every other model.
+class LlamaEncoder final : public TextEncoder {
+ public:
+  LlamaEncoder(const llama_model* model, ContextPtr context, std::string name)
+      : name_(std::move(name)),
+        dims_(static_cast<uint32_t>(llama_model_n_embd_out(model))),
+        max_tokens_(static_cast<size_t>(llama_n_batch(context.get()))),
         context_(std::move(context)),
-        batch_(static_cast<int32_t>(context_tokens_)) {}
+        batch_(static_cast<int32_t>(max_tokens_)) {}
 
   uint32_t dims() const override { return dims_; }
+  size_t max_tokens() const override { return max_tokens_; }
+
+  Result<std::vector<std::vector<float>>> Run(std::span<const TokenList> texts) override {
+    std::vector<std::vector<float>> vectors;
+    vectors.reserve(texts.size());
+    MutexLock lock(mutex_);
+    for (size_t begin = 0; begin < texts.size();) {
+      const size_t end = EndOfPack(texts, begin, kPackTokens, kPackTexts);
+      INFERSCALE_TRY(RunPack(texts.subspan(begin, end - begin), vectors));
+      begin = end;
+    }
+    return vectors;
+  }
+
+ private:
+  // Appends one vector per text.
+  Status RunPack(std::span<const TokenList> texts, std::vector<std::vector<float>>& vectors)
+      REQUIRES(mutex_) {
+    batch_.Clear();
+    for (size_t i = 0; i < texts.size(); ++i) batch_.Add(texts[i], static_cast<llama_seq_id>(i));
+    // Models with causal attention keep a cache, others have none.
+    if (llama_memory_t memory = llama_get_memory(context_.get())) llama_memory_clear(memory, false);
+    if (const int32_t code = llama_decode(context_.get(), batch_.get()); code != 0) {
+      return Fail(Code::kInternal, "embedding model {}: libllama failed with code {}", name_, code);
+    }
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const float* pooled = llama_get_embeddings_seq(context_.get(), static_cast<llama_seq_id>(i));
+      if (pooled == nullptr) {
+        return Fail(Code::kInternal, "embedding model {}: libllama gave no vector", name_);
+      }
+      vectors.emplace_back(pooled, pooled + dims_);
+    }
+    return {};
+  }
+
+  const std::string name_;
+  const uint32_t dims_;
+  const size_t max_tokens_;
+  Mutex mutex_;
+  const ContextPtr context_;  // used under mutex_
+  Batch batch_ GUARDED_BY(mutex_);
+};
+
+class LlamaEmbedder final : public Embedder {
+ public:
+  LlamaEmbedder(ModelPtr model, std::unique_ptr<TextEncoder> encoder, const Hash128& identity,
+                std::string name)
+      : identity_(identity),
+        name_(std::move(name)),
+        vocab_(llama_model_get_vocab(model.get())),
+        model_(std::move(model)),
+        encoder_(std::move(encoder)) {}
+
+  uint32_t dims() const override { return encoder_->dims(); }
   Hash128 identity() const override { return identity_; }
   std::string name() const override { return name_; }
 
@@ -119,17 +239,15 @@ class LlamaEmbedder final : public Embedder {
       INFERSCALE_ASSIGN(TokenList list, Tokenize(text));
       tokens.push_back(std::move(list));
     }
-    std::vector<std::vector<float>> vectors;
-    vectors.reserve(texts.size());
-    MutexLock lock(mutex_);
-    for (size_t begin = 0; begin < tokens.size();) {
-      size_t end = begin;
-      for (size_t total = 0; end < tokens.size() && end - begin < kPackTexts; ++end) {
-        total += tokens[end].size();
-        if (end > begin && total > kPackTokens) break;
+    INFERSCALE_ASSIGN(auto vectors, encoder_->Run(tokens));
+    for (std::vector<float>& vector : vectors) {
+      double squares = 0;
+      for (const float value : vector) squares += double{value} * double{value};
+      if (!std::isfinite(squares) || squares <= 0) {
+        return Fail(Code::kInternal, "embedding model {}: a vector has no direction", name_);
       }
-      INFERSCALE_TRY(Run(std::span(tokens).subspan(begin, end - begin), vectors));
-      begin = end;
+      const auto scale = static_cast<float>(1.0 / std::sqrt(squares));
+      for (float& value : vector) value *= scale;
     }
     return vectors;
   }
@@ -147,74 +265,34 @@ class LlamaEmbedder final : public Embedder {
                   text.size());
     }
     tokens.resize(static_cast<size_t>(count));
-    if (tokens.size() > context_tokens_) {
+    if (const size_t most = encoder_->max_tokens(); tokens.size() > most) {
       const bool closes = llama_vocab_get_add_sep(vocab_) || llama_vocab_get_add_eos(vocab_);
-      if (closes) tokens[context_tokens_ - 1] = tokens.back();
-      tokens.resize(context_tokens_);
+      if (closes) tokens[most - 1] = tokens.back();
+      tokens.resize(most);
     }
     return tokens;
   }
 
-  // Appends one vector per text.
-  Status Run(std::span<const TokenList> texts, std::vector<std::vector<float>>& vectors)
-      REQUIRES(mutex_) {
-    batch_.Clear();
-    for (size_t i = 0; i < texts.size(); ++i) batch_.Add(texts[i], static_cast<llama_seq_id>(i));
-    // Models with causal attention keep a cache, others have none.
-    if (llama_memory_t memory = llama_get_memory(context_.get())) llama_memory_clear(memory, false);
-    if (const int32_t code = llama_decode(context_.get(), batch_.get()); code != 0) {
-      return Fail(Code::kInternal, "embedding model {}: libllama failed with code {}", name_, code);
-    }
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const float* pooled = llama_get_embeddings_seq(context_.get(), static_cast<llama_seq_id>(i));
-      double squares = 0;
-      for (uint32_t d = 0; pooled != nullptr && d < dims_; ++d) {
-        squares += double{pooled[d]} * double{pooled[d]};
-      }
-      if (!std::isfinite(squares) || squares <= 0) {
-        return Fail(Code::kInternal, "embedding model {}: a vector has no direction", name_);
-      }
-      const auto scale = static_cast<float>(1.0 / std::sqrt(squares));
-      std::vector<float>& vector = vectors.emplace_back(pooled, pooled + dims_);
-      for (float& value : vector) value *= scale;
-    }
-    return {};
-  }
-
   const Hash128 identity_;
   const std::string name_;
-  const uint32_t dims_;
-  const size_t context_tokens_;
   const llama_vocab* const vocab_;
   const ModelPtr model_;
-  Mutex mutex_;
-  const ContextPtr context_;  // used under mutex_
-  Batch batch_ GUARDED_BY(mutex_);
+  const std::unique_ptr<TextEncoder> encoder_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Embedder>> OpenLlamaEmbedder(const LlamaEmbedderOptions& options) {
-  InitLlamaRuntime();
-  const std::string& path = options.model_path;
-  INFERSCALE_ASSIGN(const Hash128 identity, HashModelFile(path));
-  INFERSCALE_ASSIGN(ModelPtr model, LoadModel(path));
-
-  const auto context_tokens =
-      static_cast<uint32_t>(std::clamp(llama_model_n_ctx_train(model.get()), 1, kMaxContext));
+Result<std::unique_ptr<TextEncoder>> MakeLlamaEncoder(llama_model* model, int threads,
+                                                      const std::string& path) {
   llama_context_params params = llama_context_default_params();
-  params.n_ctx = params.n_batch = params.n_ubatch = context_tokens;
+  params.n_ctx = params.n_batch = params.n_ubatch =
+      static_cast<uint32_t>(std::clamp(llama_model_n_ctx_train(model), 1, kMaxContext));
   params.n_seq_max = kPackTexts;
   params.kv_unified = true;  // one text may use the whole context
   params.embeddings = true;
   params.pooling_type = LLAMA_POOLING_TYPE_UNSPECIFIED;  // the model's own
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
   params.no_perf = true;
-  params.n_threads = options.threads > 0
-                         ? options.threads
-                         : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  params.n_threads_batch = params.n_threads;
-  ContextPtr context(llama_init_from_model(model.get(), params));
+  params.n_threads = params.n_threads_batch = threads;
+  ContextPtr context(llama_init_from_model(model, params));
   if (context == nullptr) {
     return Fail(Code::kUnsupported, "embedding model {}: {}", path, TakeLlamaError());
   }
@@ -226,7 +304,35 @@ Result<std::unique_ptr<Embedder>> OpenLlamaEmbedder(const LlamaEmbedderOptions& 
                 "model)",
                 path);
   }
-  return std::make_unique<LlamaEmbedder>(std::move(model), std::move(context), identity,
+  return std::make_unique<LlamaEncoder>(model, std::move(context),
+                                        std::filesystem::path(path).stem().string());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Embedder>> OpenLlamaEmbedder(const LlamaEmbedderOptions& options) {
+  InitLlamaRuntime();
+  const std::string& path = options.model_path;
+  INFERSCALE_ASSIGN(const Hash128 identity, HashModelFile(path));
+  const int threads = options.threads > 0
+                          ? options.threads
+                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::unique_ptr<BertModel> bert =
+      options.own_kernels ? BertModel::Load(path, kMaxContext) : nullptr;
+  INFERSCALE_ASSIGN(ModelPtr model, LoadModel(path, /*vocab_only=*/bert != nullptr));
+  std::unique_ptr<TextEncoder> encoder;
+  if (bert != nullptr) {
+    const auto tokens =
+        static_cast<size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model.get())));
+    if (tokens != bert->vocabulary()) {
+      return Fail(Code::kCorrupt, "embedding model {}: {} tokens with {} vectors", path, tokens,
+                  bert->vocabulary());
+    }
+    encoder = std::make_unique<BertEncoder>(std::move(bert), threads);
+  } else {
+    INFERSCALE_ASSIGN(encoder, MakeLlamaEncoder(model.get(), threads, path));
+  }
+  return std::make_unique<LlamaEmbedder>(std::move(model), std::move(encoder), identity,
                                          std::filesystem::path(path).stem().string());
 }
 

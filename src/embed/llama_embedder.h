@@ -1,5 +1,5 @@
-// Text to vector with a sentence-embedding model (all-MiniLM-L6-v2 and its like) through libllama,
-// on the CPU.
+// Text to vector with a sentence-embedding model in a GGUF, on the CPU: BERT (all-MiniLM-L6-v2 and
+// its like) with our own kernels, any other through libllama.
 #ifndef INFERSCALE_EMBED_LLAMA_EMBEDDER_H_
 #define INFERSCALE_EMBED_LLAMA_EMBEDDER_H_
 
@@ -12,8 +12,9 @@
 namespace inferscale {
 
 struct LlamaEmbedderOptions {
-  std::string model_path;  // GGUF of a model that pools its tokens to one vector
-  int threads = 0;         // 0: as many as the machine has
+  std::string model_path;   // GGUF of a model that pools its tokens to one vector
+  int threads = 0;          // 0: as many as the machine has
+  bool own_kernels = true;  // false: all through libllama, to compare
 };
 
 // Texts are cut at the model's context or 512 tokens, whichever is less. The identity is a hash of

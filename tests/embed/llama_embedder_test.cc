@@ -79,6 +79,20 @@ TEST_F(LlamaEmbedderTest, AgreesWithTheOriginalModel) {
   }
 }
 
+TEST_F(LlamaEmbedderTest, OwnKernelsAgreeWithLibllama) {
+  const auto own = Open();
+  const auto other = OpenLlamaEmbedder({Model("INFERSCALE_EMBED_MODEL"), 1, /*own_kernels=*/false});
+  ASSERT_TRUE(own && other);
+  CheckEmbedderContract(**other);
+  EXPECT_EQ(own->identity(), (*other)->identity());
+  std::vector<std::string> texts = {"", "Ana moved to Oslo in May.", "\U0001f600 and 5,000 others"};
+  for (int i = 0; i < 600; ++i) texts.front() += i % 3 == 0 ? " tea and" : " rain,";  // cut
+  const auto ours = own->Embed(texts);
+  const auto theirs = (*other)->Embed(texts);
+  ASSERT_TRUE(ours && theirs);
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_GT(Dot((*ours)[i], (*theirs)[i]), 0.9999) << i;
+}
+
 TEST_F(LlamaEmbedderTest, NearInMeaningIsNearInSpace) {
   const auto embedder = Open();
   ASSERT_NE(embedder, nullptr);
