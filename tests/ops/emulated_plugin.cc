@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "emulated_topk.h"
 #include "ops/cuda/emulate.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/transfer_plan.h"
@@ -50,6 +51,8 @@ int Make(void** out) {
   *out = &something;
   return 0;
 }
+
+constexpr TopKDevice kTopKDevice = {.resident_blocks = 12};
 
 constexpr Plugin kPlugin = {
     .abi = kPluginAbi,
@@ -100,8 +103,8 @@ constexpr Plugin kPlugin = {
           return Run(*transfer, FindKernels(*transfer).capture,
                      IsQuantised(static_cast<Dtype>(transfer->record_dtype)));
         },
-    .topk_workspace = [](const PluginTopK*) -> uint64_t { return 0; },
-    .topk = [](const PluginTopK*, void*) { return kNoInstance; },
+    .topk_workspace = [](const PluginTopK* topk) { return TopKWorkspaceBytes(*topk, kTopKDevice); },
+    .topk = [](const PluginTopK* topk, void*) { return EmulateTopK(*topk, kTopKDevice, 0); },
 };
 
 }  // namespace
