@@ -180,7 +180,7 @@ class Study {
 
   void Arm(const WindowStrategy& window, uint32_t size, const std::vector<uint32_t>& plains) {
     const auto app = OpenApp(window, size);
-    const EncodeProgress encoded = Must(app->EncodePending(nullptr), "encode");
+    const EncodeProgress encoded = Must(app->EncodePending(nullptr, {}), "encode");
     const std::string cost = fmt::format(
         "{:.2f}", static_cast<double>(encoded.computed_tokens) /
                       static_cast<double>(std::max<uint64_t>(1, encoded.stored_tokens)));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -108,7 +109,7 @@ struct EncodeProgress {
   uint64_t failed = 0;
   double ms = 0;
 };
-// False stops after the current batch.
+// Called after every batch; false stops.
 using OnProgress = std::function<bool(const EncodeProgress&)>;
 
 struct SearchResult {
@@ -159,9 +160,11 @@ class App {
   virtual Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
                                        AskTimes* times) = 0;
 
-  // Encodes what is pending until nothing is left, or `on_progress` says so. One process at a time:
+  // Encodes what is pending until nothing is left, or `on_progress` says so. `stop` ends it in the
+  // midst of a batch; what that batch had not stored yet stays pending. One process at a time:
   // kConflict if another one is at it.
-  virtual Result<EncodeProgress> EncodePending(const OnProgress& on_progress) = 0;
+  virtual Result<EncodeProgress> EncodePending(const OnProgress& on_progress,
+                                               const std::stop_token& stop) = 0;
   virtual void StartBackgroundEncoding() = 0;
   virtual Result<uint64_t> PendingEpisodes() = 0;
 

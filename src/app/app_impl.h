@@ -56,7 +56,8 @@ class AppImpl final : public App {
   Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
                                AskTimes* times) override;
 
-  Result<EncodeProgress> EncodePending(const OnProgress& on_progress) override;
+  Result<EncodeProgress> EncodePending(const OnProgress& on_progress,
+                                       const std::stop_token& stop) override;
   void StartBackgroundEncoding() override;
   Result<uint64_t> PendingEpisodes() override;
 
@@ -102,13 +103,13 @@ class AppImpl final : public App {
   // ---- encode.cc ---------------------------------------------------------------------------
   struct EncodeGroup;
   // Encodes pending episodes after `*after`, at most `limit`, and moves `*after` behind them. False
-  // if there are none. `keep_going` is asked between groups.
+  // if there are none. kCancelled if told to stop meanwhile: what is not stored stays pending.
   Result<bool> EncodeBatch(size_t limit, bool full_only, int64_t* after,
-                           const std::function<bool()>& keep_going, EncodeProgress& progress);
+                           const std::stop_token& stop, EncodeProgress& progress);
   Result<std::vector<EncodeGroup>> PlanBatch(std::span<const int64_t> ids,
                                              EncodeProgress& progress);
   Result<EncodeGroup> PlanEpisode(const Episode& episode);
-  Status RunGroup(const EncodeGroup& group, EncodeProgress& progress);
+  Status RunGroup(const EncodeGroup& group, const std::stop_token& stop, EncodeProgress& progress);
   Status PutKv(std::span<const KvPut> puts);
   Status StoreGroup(const EncodeGroup& group, EncodeResult& result, EncodeProgress& progress);
   void EncodeInBackground(const std::stop_token& stop);

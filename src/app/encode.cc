@@ -12,7 +12,7 @@ namespace inferscale {
 namespace {
 
 constexpr size_t kBatchEpisodes = 24;      // in memory at a time: what bounds the queue
-constexpr size_t kBackgroundEpisodes = 4;  // fewer, so that stopping does not take long
+constexpr size_t kBackgroundEpisodes = 4;  // fewer, so that an answer's own needs are met soon
 constexpr int64_t kQuietMs = 2000;         // after the last add, before open episodes are encoded
 // Without news from this process, how often to look for what others have added.
 constexpr std::chrono::milliseconds kFirstPoll{500};
@@ -180,8 +180,9 @@ Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
   return first_error;
 }
 
-Status AppImpl::RunGroup(const EncodeGroup& group, EncodeProgress& progress) {
-  auto result = engine_->Encode({group.prefix, group.items});
+Status AppImpl::RunGroup(const EncodeGroup& group, const std::stop_token& stop,
+                         EncodeProgress& progress) {
+  auto result = engine_->Encode({group.prefix, group.items, stop});
   if (!result) {
     if (result.error().code == Code::kCancelled) return tl::unexpected(result.error());
     for (const EncodeGroup::Capture& capture : group.captures) {
@@ -196,8 +197,7 @@ Status AppImpl::RunGroup(const EncodeGroup& group, EncodeProgress& progress) {
 }
 
 Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, int64_t* after,
-                                  const std::function<bool()>& keep_going,
-                                  EncodeProgress& progress) {
+                                  const std::stop_token& stop, EncodeProgress& progress) {
   INFERSCALE_TRY(facts_->DeleteExpired());
   INFERSCALE_TRY(CollectGarbage());
   INFERSCALE_ASSIGN(
@@ -206,15 +206,16 @@ Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, int64_t* after,
   if (ids.empty()) return false;
   INFERSCALE_ASSIGN(const std::vector<EncodeGroup> groups, PlanBatch(ids, progress));
   for (const EncodeGroup& group : groups) {
-    if (!keep_going()) return true;
-    INFERSCALE_TRY(RunGroup(group, progress));
+    if (stop.stop_requested()) return Fail(Code::kCancelled, "encoding was told to stop");
+    INFERSCALE_TRY(RunGroup(group, stop, progress));
   }
   *after = ids.back();
   INFERSCALE_TRY(CollectGarbage());
   return true;
 }
 
-Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress) {
+Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress,
+                                              const std::stop_token& stop) {
   INFERSCALE_TRY(NeedAtLeast(Need::kAnswer, "EncodePending"));
   if (!engine_->info().injection) {
     return Fail(Code::kUnsupported, "this model takes no KV: {}",
@@ -230,10 +231,13 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress) {
   while (true) {
     progress.ms = watch.Ms();
     if (on_progress && !on_progress(progress)) return progress;
-    INFERSCALE_ASSIGN(const bool more, EncodeBatch(
-                                           kBatchEpisodes, /*full_only=*/false, &after,
-                                           [] { return true; }, progress));
-    if (more) continue;
+    const auto more = EncodeBatch(kBatchEpisodes, /*full_only=*/false, &after, stop, progress);
+    if (!more && more.error().code == Code::kCancelled && stop.stop_requested()) {
+      progress.ms = watch.Ms();
+      return progress;
+    }
+    INFERSCALE_TRY(more);
+    if (*more) continue;
     // Another pass for what has come or changed meanwhile, unless this one achieved nothing.
     if (progress.episodes_done == done_before) return progress;
     done_before = progress.episodes_done;
@@ -261,9 +265,8 @@ void AppImpl::EncodeInBackground(const std::stop_token& stop) {
       // Another process may be encoding: then there is nothing to do here.
       if (auto file_lock = SystemEnv().Lock(options_.data_dir + "/encode.lock"); file_lock) {
         EncodeProgress progress;
-        auto done = EncodeBatch(
-            kBackgroundEpisodes, /*full_only=*/!quiet, &after,
-            [&] { return !stop.stop_requested(); }, progress);
+        auto done = EncodeBatch(kBackgroundEpisodes, /*full_only=*/!quiet, &after, stop, progress);
+        if (stop.stop_requested()) return;
         failed = !done;
         if (failed) spdlog::warn("encoding in the background: {}", done.error().message);
         worked = done.value_or(false);

@@ -109,13 +109,16 @@ Result<EncodeProgress> EncodeAll(App& app, bool* interrupted) {
                     model.self_test.summary));
     return EncodeProgress{};
   }
-  return app.EncodePending([&](const EncodeProgress& now) {
+  const InterruptStop stop;
+  const auto on_progress = [&](const EncodeProgress& now) {
     const double per_second = static_cast<double>(now.computed_tokens) / now.ms * 1000;
     progress.Update(now.episodes_done, now.episodes_total,
                     now.computed_tokens > 0 ? fmt::format("{:.0f} tokens/s", per_second) : "");
-    *interrupted = Interrupted() && now.episodes_done < now.episodes_total;
     return !Interrupted();
-  });
+  };
+  auto done = app.EncodePending(on_progress, stop.token());
+  *interrupted = done && Interrupted() && done->episodes_done < done->episodes_total;
+  return done;
 }
 
 std::string DescribeEncoding(const EncodeProgress& done) {

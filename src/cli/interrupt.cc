@@ -1,6 +1,9 @@
 #include "cli/interrupt.h"
 
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <mutex>
 
 namespace inferscale {
 namespace {
@@ -24,5 +27,18 @@ void CatchInterrupt() {
 }
 
 bool Interrupted() { return interrupted != 0; }
+
+InterruptStop::InterruptStop()
+    : watcher_([this](const std::stop_token& end) {
+        // A signal handler may set a flag and little else: so the flag is watched.
+        constexpr std::chrono::milliseconds kPause(20);
+        std::mutex mutex;
+        std::condition_variable_any ended;
+        std::unique_lock lock(mutex);
+        while (!end.stop_requested() && !Interrupted()) {
+          ended.wait_for(lock, end, kPause, [] { return false; });
+        }
+        if (Interrupted()) source_.request_stop();
+      }) {}
 
 }  // namespace inferscale

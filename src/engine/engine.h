@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,7 @@ struct EncodeItem {
 struct EncodeRequest {
   std::vector<Token> prefix;  // computed once and kept while the next requests have the same
   std::vector<EncodeItem> items;
+  std::stop_token stop{};  // once it is requested, Encode soon returns kCancelled
 };
 
 struct EncodedRecord {
@@ -140,7 +142,8 @@ class Engine {
   virtual std::string Detokenize(std::span<const Token> tokens) const = 0;
 
   // The rest is thread-safe. Start returns as soon as the request is queued; kInvalid for a prompt
-  // that is empty or longer than the context, kExhausted if the queue is full.
+  // that is empty or longer than the context, kExhausted if the queue is full. Encode blocks until
+  // all is computed.
   virtual Result<std::unique_ptr<Generation>> Start(GenerateRequest request) = 0;
   virtual Result<EncodeResult> Encode(const EncodeRequest& request) = 0;
   // Logits that predict continuation[0], continuation[1], ...: [continuation][vocabulary].

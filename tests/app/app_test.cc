@@ -82,7 +82,7 @@ class AppTest : public ::testing::Test {
   }
 
   EncodeProgress Encode() {
-    auto progress = app_->EncodePending(nullptr);
+    auto progress = app_->EncodePending(nullptr, {});
     EXPECT_TRUE(progress.has_value()) << (progress ? "" : progress.error().message);
     EXPECT_EQ(*app_->PendingEpisodes(), 0U);
     return progress.value_or(EncodeProgress{});
@@ -314,10 +314,44 @@ TEST_F(AppTest, TenantsAndUsersDoNotMeet) {
 TEST_F(AppTest, AFailedEncodingIsTriedAgainLater) {
   AddMany(6);
   log_->fail_encode = true;
-  auto progress = app_->EncodePending(nullptr);
+  auto progress = app_->EncodePending(nullptr, {});
   ASSERT_TRUE(progress.has_value());
   EXPECT_EQ(progress->failed, 1U);
   EXPECT_EQ(Injected(Ask("topic")), 0U);  // answered all the same
+}
+
+TEST_F(AppTest, AnEncodingThatIsStoppedLosesNothing) {
+  AddMany(60);
+  std::stop_source stop;
+  log_->on_encode = [&, calls = 0](const std::stop_token&) mutable {
+    if (++calls == 2) stop.request_stop();
+  };
+  auto progress = app_->EncodePending(nullptr, stop.get_token());
+  ASSERT_TRUE(progress.has_value()) << progress.error().message;
+  EXPECT_LT(progress->episodes_done, 10U);
+  EXPECT_EQ(progress->failed, 0U);
+  EXPECT_EQ(*app_->PendingEpisodes(), 10 - progress->episodes_done);
+  log_->on_encode = nullptr;
+  Encode();  // at once: it was no failure
+  EXPECT_EQ(Injected(Ask("topic")), 12U);
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(AppTest, ClosingDoesNotWaitForABatch) {
+  AddMany(60);
+  // An engine that computes until it is told to stop.
+  std::atomic<bool> computing{false};
+  log_->on_encode = [&](const std::stop_token& stop) {
+    computing = true;
+    while (!stop.stop_requested()) std::this_thread::yield();
+  };
+  app_->StartBackgroundEncoding();
+  while (!computing) std::this_thread::yield();
+  app_.reset();
+  log_->on_encode = nullptr;
+  Reopen();
+  EXPECT_EQ(*app_->PendingEpisodes(), 10U);
+  Encode();
 }
 
 TEST_F(AppTest, AConversationOnlyGrows) {

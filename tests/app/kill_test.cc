@@ -76,7 +76,7 @@ AppOptions Options(const fs::path& dir) {
       if (app.Delete("default", std::vector<std::string>{ids[at]})) say("! delete " + word + "\n");
       ids.erase(ids.begin() + static_cast<ptrdiff_t>(at));
     } else if (what < 9) {
-      if (!app.EncodePending(nullptr)) say("E encode\n");
+      if (!app.EncodePending(nullptr, {})) say("E encode\n");
     } else {
       if (!app.Compact()) say("E compact\n");
     }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -61,6 +62,7 @@ struct ToyLog {
   std::atomic<uint64_t> wrong_rows{0};  // injected rows of another token than the prompt's
   std::atomic<uint64_t> encoded_tokens{0};
   std::atomic<bool> fail_encode{false};
+  std::function<void(const std::stop_token&)> on_encode;  // at every Encode, with its token
   std::mutex mutex;
   std::vector<Token> last_prompt;  // of the last Start; read by tests with one thread
 };
@@ -134,6 +136,8 @@ class ToyEngine final : public Engine {
 
   Result<EncodeResult> Encode(const EncodeRequest& request) override {
     if (log_->fail_encode) return Fail(Code::kTransient, "told to fail");
+    if (log_->on_encode) log_->on_encode(request.stop);
+    if (request.stop.stop_requested()) return Fail(Code::kCancelled, "told to stop");
     EncodeResult result;
     for (const EncodeItem& item : request.items) {
       std::vector<EncodedRecord> records;

@@ -451,6 +451,28 @@ TEST_F(EngineTest, EncodingAndGeneratingAtOnce) {
   other.join();
 }
 
+TEST_F(EngineTest, AnEncodingThatIsStoppedEndsSoon) {
+  EncodeRequest request{.prefix = Tokens(20), .items = {}};
+  for (int i = 0; i < 400; ++i) {
+    request.items.push_back({.tokens = Tokens(400), .captures = {{0, 400}}});
+  }
+  EncodeRequest small{.prefix = Tokens(20), .items = {request.items.front()}};
+  const auto before = engine_->Encode(small);
+  ASSERT_TRUE(before) << before.error().message;
+
+  std::stop_source stop;
+  request.stop = stop.get_token();
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop.request_stop();
+  });
+  EXPECT_EQ(engine_->Encode(request).error().code, Code::kCancelled);
+  EXPECT_EQ(engine_->Encode(request).error().code, Code::kCancelled);  // stopped from the start
+  const auto after = engine_->Encode(small);
+  ASSERT_TRUE(after) << after.error().message;
+  EXPECT_EQ(after->records[0][0].data, before->records[0][0].data);
+}
+
 TEST_F(EngineTest, WrongRequestsAreNamed) {
   const auto code = [&](Prompt prompt) {
     auto generation = engine_->Start(Request(std::move(prompt), 1));

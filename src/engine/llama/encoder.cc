@@ -24,6 +24,7 @@ Encoder::Encoder(llama_context* context, const KvShape& shape, const LayerRopes&
 
 bool Encoder::ShouldAbort(void* encoder) {
   const auto* self = static_cast<const Encoder*>(encoder);
+  if (self->stop_ != nullptr && self->stop_->stop_requested()) return true;
   return !self->was_interrupted_ && self->interrupt_->load(std::memory_order_relaxed);
 }
 
@@ -65,6 +66,7 @@ Result<bool> Encoder::Step(EncodeJob& job, uint32_t max_tokens) {
 }
 
 Result<bool> Encoder::Advance(EncodeJob& job, uint32_t max_tokens) {
+  if (job.request_.stop.stop_requested()) return Fail(Code::kCancelled, "encode: told to stop");
   INFERSCALE_ASSIGN(const bool prefix_held, StepPrefix(job, max_tokens));
   if (!prefix_held) return false;
   AdmitItems(job);
@@ -159,7 +161,9 @@ Status Encoder::Finish(EncodeJob& job, const EncodeJob::Running& run) {
 
 Result<bool> Encoder::Decode(EncodeJob& job) {
   constexpr int kAborted = 2;
+  stop_ = &job.request_.stop;
   const int code = batch_.Decode(context_);
+  stop_ = nullptr;
   was_interrupted_ = code == kAborted;
   if (was_interrupted_) return false;
   if (code != 0) {

@@ -48,7 +48,8 @@ class EncodeJob {
 class Encoder {
  public:
   // `context` outlives it and is used by nobody else; `capacity` is its number of tokens. A step
-  // is given up soon after `interrupt` becomes true, but never two in a row.
+  // is given up soon after `interrupt` becomes true, but never two in a row, and soon after the
+  // job's request is told to stop.
   Encoder(llama_context* context, const KvShape& shape, const LayerRopes& ropes, uint32_t capacity,
           uint32_t vocabulary, int threads, const std::atomic<bool>* interrupt);
   Encoder(const Encoder&) = delete;
@@ -58,7 +59,7 @@ class Encoder {
   Status Check(const EncodeRequest& request) const;
 
   // Computes up to `max_tokens` more tokens, or none if interrupted. True when the job is
-  // complete. After an error the job is over.
+  // complete. After an error the job is over; kCancelled if it was told to stop.
   Result<bool> Step(EncodeJob& job, uint32_t max_tokens);
   EncodeResult Take(EncodeJob& job) const;
 
@@ -81,7 +82,8 @@ class Encoder {
   Batch batch_;
   const std::atomic<bool>* interrupt_;
   bool was_interrupted_ = false;
-  std::vector<Token> prefix_;  // what sequence 0 holds
+  const std::stop_token* stop_ = nullptr;  // of the job that is being computed
+  std::vector<Token> prefix_;              // what sequence 0 holds
 };
 
 }  // namespace inferscale

@@ -178,9 +178,11 @@ void Scheduler::StepSlots() {
 
 void Scheduler::StepEncode() {
   if (!job_) return;
+  // A job that was told to stop takes no time any more.
+  const bool stopped = encoding_->request->stop.stop_requested();
   const bool waiting = std::any_of(slots_.begin(), slots_.end(),
                                    [](const SlotUse& use) { return use.slot.in_prompt(); });
-  if (waiting) return;
+  if (waiting && !stopped) return;
   const Result<bool> complete = encoder_->Step(*job_, AnyBusy() ? kSharedEncode : kIdleEncode);
   if (complete && !*complete) return;
   if (complete) {
