@@ -197,6 +197,26 @@ Status Device::Synchronize(DeviceStream stream) {
   return Check(plugin_.stream_synchronize(stream), "finish its work");
 }
 
+Result<DeviceEvent> Device::CreateEvent() {
+  void* event = nullptr;
+  INFERSCALE_TRY(Check(plugin_.event_create(&event), "make an event"));
+  return DeviceEvent(event, plugin_.event_destroy);
+}
+
+Status Device::Record(const DeviceEvent& event, DeviceStream stream) {
+  return Check(plugin_.event_record(event.get(), stream), "record an event");
+}
+
+Result<bool> Device::IsDone(const DeviceEvent& event) {
+  int done = 0;
+  INFERSCALE_TRY(Check(plugin_.event_query(event.get(), &done), "look at an event"));
+  return done != 0;
+}
+
+Status Device::Wait(DeviceStream stream, const DeviceEvent& event) {
+  return Check(plugin_.stream_wait(stream, event.get()), "wait for an event");
+}
+
 Result<DeviceCache> Device::Describe(const DeviceCacheSpec& cache, const RopeTables& ropes,
                                      uint32_t positions) {
   if (ropes.layer_table.size() != cache.k_base.size()) {
@@ -304,6 +324,7 @@ Result<DeviceCache> Device::Upload(const DeviceCacheSpec& cache,
     out.ropes_.rotary_dims[i] = rotary_dims[i];
   }
   out.ropes_.layer_table = reinterpret_cast<const uint8_t*>(base + layers);
+  out.ropes_.tables = static_cast<uint8_t>(tables.size());
   out.ropes_.kind = static_cast<uint8_t>(kind == RopeKind::kNone ? RopeKind::kNeox : kind);
   return out;
 }

@@ -46,6 +46,20 @@ class DeviceMemory {
   uint64_t bytes_ = 0;
 };
 
+// A moment in the work of a stream. When it is recorded again, whoever waits for it already goes on
+// waiting for the moment that it was then.
+class DeviceEvent {
+ public:
+  DeviceEvent() = default;
+  DeviceEvent(void* event, int (*destroy)(void*)) : event_(event, destroy) {}
+
+  void* get() const { return event_.get(); }
+
+ private:
+  static int Nothing(void*) { return 0; }
+  std::unique_ptr<void, int (*)(void*)> event_{nullptr, Nothing};
+};
+
 // An engine's paged cache on the device, described once. Strides and dtype as in CacheLayout, bases
 // are device addresses; K and V have the same number of dims.
 struct DeviceCacheSpec {
@@ -107,6 +121,11 @@ class Device {
   Result<DeviceStream> CreateStream();  // does not wait for the default stream
   Status DestroyStream(DeviceStream stream);
   Status Synchronize(DeviceStream stream);
+  Result<DeviceEvent> CreateEvent();
+  Status Record(const DeviceEvent& event, DeviceStream stream);  // after all that it was given
+  Result<bool> IsDone(const DeviceEvent& event);
+  // What `stream` is given from now on runs after `event`. The host does not wait.
+  Status Wait(DeviceStream stream, const DeviceEvent& event);
   const cuda::Plugin& plugin() const { return plugin_; }
 
   // `ropes` are evaluated for positions 0 to positions - 1 and uploaded. kUnsupported for what the

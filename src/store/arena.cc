@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -30,9 +31,10 @@ class Arena::Pin final : public PinnedKv {
 
   FactKvView view() const override {
     return {entry_->info.shape, static_cast<uint32_t>(entry_->info.tokens.size()),
-            arena_->slab_ + entry_->offset};
+            arena_->slab_.get() + entry_->offset};
   }
   std::span<const Token> tokens() const override { return entry_->info.tokens; }
+  const std::string& tenant() const override { return entry_->info.tenant; }
   Tier tier() const override { return tier_; }
 
  private:
@@ -41,30 +43,45 @@ class Arena::Pin final : public PinnedKv {
   Tier tier_;
 };
 
-Result<std::shared_ptr<Arena>> Arena::Create(uint64_t budget, uint64_t tenant_budget) {
+namespace {
+
+Result<std::shared_ptr<std::byte>> AddressSpace(uint64_t bytes) {
+  void* slab = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (slab == MAP_FAILED) {
+    return Fail(Code::kTransient, "reserve an arena of {} bytes: {}", bytes,
+                std::generic_category().message(errno));
+  }
+  // Fewer page faults while records come in; only a wish.
+  (void)::madvise(slab, bytes, MADV_HUGEPAGE);
+  return std::shared_ptr<std::byte>(static_cast<std::byte*>(slab),
+                                    [bytes](std::byte* data) { ::munmap(data, bytes); });
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Arena>> Arena::Create(uint64_t budget, uint64_t tenant_budget,
+                                             const SlabSource& source) {
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   budget = budget / page * page;
-  void* slab = nullptr;
-  if (budget != 0) {
-    slab = ::mmap(nullptr, budget, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (slab == MAP_FAILED) {
-      return Fail(Code::kTransient, "reserve an arena of {} bytes: {}", budget,
-                  std::generic_category().message(errno));
-    }
-    // Fewer page faults while records come in; only a wish.
-    (void)::madvise(slab, budget, MADV_HUGEPAGE);
+  std::shared_ptr<std::byte> slab;
+  if (budget != 0 && source) slab = source(budget).value_or(nullptr);
+  const bool from_source = slab != nullptr;
+  if (budget != 0 && !from_source) {
+    INFERSCALE_ASSIGN(slab, AddressSpace(budget));
   }
-  return std::shared_ptr<Arena>(
-      new Arena(static_cast<std::byte*>(slab), budget, tenant_budget, page));
+  std::shared_ptr<Arena> arena(new Arena(std::move(slab), budget, tenant_budget, page));
+  arena->from_source_ = from_source;
+  arena->slab_refused_ = budget != 0 && source && !from_source;
+  return arena;
 }
 
-Arena::Arena(std::byte* slab, uint64_t budget, uint64_t tenant_budget, uint64_t page_bytes)
-    : slab_(slab), page_bytes_(page_bytes), policy_(budget, tenant_budget), allocator_(budget) {}
-
-Arena::~Arena() {
-  if (slab_ != nullptr) ::munmap(slab_, policy_.budget());
-}
+Arena::Arena(std::shared_ptr<std::byte> slab, uint64_t budget, uint64_t tenant_budget,
+             uint64_t page_bytes)
+    : slab_(std::move(slab)),
+      page_bytes_(page_bytes),
+      policy_(budget, tenant_budget),
+      allocator_(budget) {}
 
 Arena::Slot::~Slot() {
   if (entry_ != nullptr) arena_->Abandon(entry_);
@@ -110,7 +127,7 @@ Result<Arena::Acquired> Arena::Acquire(const Hash128& key, const std::string& te
   index_[key] = raw;
   entries_.emplace(raw->id, std::move(entry));
   return Acquired{nullptr, std::make_unique<Slot>(shared_from_this(), raw,
-                                                  MutableByteSpan(slab_ + offset, bytes))};
+                                                  MutableByteSpan(slab_.get() + offset, bytes))};
 }
 
 Result<uint64_t> Arena::MakeRoom(const std::string& tenant, uint64_t bytes) {
@@ -151,7 +168,13 @@ void Arena::Hide(Entry* entry) {
 void Arena::Release(Entry* entry) {
   // The next owner of the place overwrites it; what was erased must not wait for that.
   if (entry->forgotten) {
-    (void)::madvise(slab_ + entry->offset, entry->slot_bytes, MADV_DONTNEED);
+    std::byte* place = slab_.get() + entry->offset;
+    // Whoever owns the memory may not let pages go.
+    if (from_source_) {
+      std::memset(place, 0, entry->slot_bytes);
+    } else {
+      (void)::madvise(place, entry->slot_bytes, MADV_DONTNEED);
+    }
   }
   allocator_.Free(entry->offset, entry->slot_bytes);
   policy_.Remove(entry->id);
@@ -211,7 +234,8 @@ std::vector<Hash128> Arena::Keys() {
 
 ArenaStats Arena::stats() {
   MutexLock lock(mutex_);
-  return {policy_.bytes(), policy_.budget(), policy_.pinned_bytes(), hits_, evictions_};
+  return {policy_.bytes(), policy_.budget(), policy_.pinned_bytes(),
+          hits_,           evictions_,       slab_refused_};
 }
 
 }  // namespace inferscale

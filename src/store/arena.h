@@ -24,6 +24,7 @@ struct ArenaStats {
   uint64_t pinned_bytes = 0;
   uint64_t hits = 0;
   uint64_t evictions = 0;
+  bool slab_refused = false;
 };
 
 // Thread-safe. Pins and slots keep the arena alive.
@@ -32,9 +33,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
   struct Entry;
 
  public:
-  // Address space only: memory is taken when records come in. kTransient if the system refuses.
-  static Result<std::shared_ptr<Arena>> Create(uint64_t budget, uint64_t tenant_budget);
-  ~Arena();
+  // The slab is `source`'s. Without one, or if it has none, it is address space only: memory is
+  // taken when records come in. kTransient if the system refuses that.
+  static Result<std::shared_ptr<Arena>> Create(uint64_t budget, uint64_t tenant_budget,
+                                               const SlabSource& source = {});
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -80,7 +82,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
  private:
   class Pin;
 
-  Arena(std::byte* slab, uint64_t budget, uint64_t tenant_budget, uint64_t page_bytes);
+  Arena(std::shared_ptr<std::byte> slab, uint64_t budget, uint64_t tenant_budget,
+        uint64_t page_bytes);
   std::shared_ptr<const PinnedKv> MakePin(Entry* entry, Tier tier);
   void Unpin(Entry* entry);
   std::shared_ptr<const PinnedKv> Publish(Entry* entry, KvRecordInfo info);
@@ -90,8 +93,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void Release(Entry* entry) REQUIRES(mutex_);
   void Hide(Entry* entry) REQUIRES(mutex_);
 
-  std::byte* const slab_;
+  const std::shared_ptr<std::byte> slab_;
   const uint64_t page_bytes_;
+  bool from_source_ = false;  // these two are set before the arena is shared
+  bool slab_refused_ = false;
   Mutex mutex_;
   CondVar filled_;
   ArenaPolicy policy_ GUARDED_BY(mutex_);

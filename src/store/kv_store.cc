@@ -326,6 +326,7 @@ KvStoreStats KvStoreImpl::stats() {
   const ArenaStats arena = arena_->stats();
   out.arena_bytes = arena.bytes;
   out.arena_budget = arena.budget;
+  out.slab_refused = arena.slab_refused;
   out.pinned_bytes = arena.pinned_bytes;
   out.arena_hits = arena.hits;
   out.evictions = arena.evictions;
@@ -365,7 +366,8 @@ Result<std::unique_ptr<KvStore>> KvStore::Open(Env& env, const Clock& clock,
   INFERSCALE_TRY(env.SyncDir(options.dir));
   const std::string parent = std::filesystem::absolute(options.dir).parent_path();
   INFERSCALE_TRY(env.SyncDir(parent));
-  INFERSCALE_ASSIGN(auto arena, Arena::Create(options.arena_bytes, options.tenant_arena_bytes));
+  INFERSCALE_ASSIGN(auto arena, Arena::Create(options.arena_bytes, options.tenant_arena_bytes,
+                                              options.arena_slab));
   auto store = std::make_unique<KvStoreImpl>(env, clock, std::move(options), std::move(catalog),
                                              std::move(arena));
   INFERSCALE_TRY(store->Recover());

@@ -5,6 +5,7 @@
 #define INFERSCALE_STORE_KV_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,14 +30,20 @@ struct KvRecordInfo {
   std::vector<Token> tokens;  // compared with the prompt's before it is injected
 };
 
+// Memory for a slab of so many bytes, given back with the last reference.
+using SlabSource = std::function<Result<std::shared_ptr<std::byte>>(uint64_t bytes)>;
+
 struct KvStoreOptions {
   std::string dir;  // created; holds catalog.db and segments
   uint64_t segment_bytes = uint64_t{256} << 20;
   uint64_t arena_bytes = uint64_t{1} << 30;  // host memory for records, a hard budget
-  uint64_t disk_bytes = 0;                   // allocated blocks of all segments; 0: no limit
-  uint64_t tenant_arena_bytes = 0;           // per tenant; 0: no limit
-  uint64_t tenant_disk_bytes = 0;            // per tenant, of record bytes; 0: no limit
-  double compact_below = 0.5;                // a segment whose live share is lower is rewritten
+  // Where that memory comes from, at once and whole; none: the system, as records come in. Memory
+  // that a device copies from at full speed is PinnedSlab's (store/device_arena.h).
+  SlabSource arena_slab;
+  uint64_t disk_bytes = 0;          // allocated blocks of all segments; 0: no limit
+  uint64_t tenant_arena_bytes = 0;  // per tenant; 0: no limit
+  uint64_t tenant_disk_bytes = 0;   // per tenant, of record bytes; 0: no limit
+  double compact_below = 0.5;       // a segment whose live share is lower is rewritten
 };
 
 enum class Recovery : uint8_t {
@@ -54,6 +61,7 @@ struct KvStoreStats {
   uint64_t segments = 0;
   uint64_t arena_bytes = 0;  // in use
   uint64_t arena_budget = 0;
+  bool slab_refused = false;  // options.arena_slab had none: the arena is in ordinary memory
   uint64_t pinned_bytes = 0;
   uint64_t arena_hits = 0;
   uint64_t disk_reads = 0;
@@ -63,7 +71,7 @@ struct KvStoreStats {
 };
 
 // Where a record was when it was asked for.
-enum class Tier : uint8_t { kHost, kDisk };
+enum class Tier : uint8_t { kHost, kDisk, kDevice };
 
 // A record in the arena that can't be evicted while this lives. Movable, cheap.
 class PinnedKv {
@@ -71,6 +79,7 @@ class PinnedKv {
   virtual ~PinnedKv() = default;
   virtual FactKvView view() const = 0;
   virtual std::span<const Token> tokens() const = 0;
+  virtual const std::string& tenant() const = 0;  // whose quota it counts against
   virtual Tier tier() const = 0;
 };
 

@@ -71,8 +71,32 @@ TEST(Arena, WhatIsForgottenWhileItIsFilledIsNotPublished) {
   EXPECT_TRUE(late->pin == nullptr && late->slot == nullptr);
 }
 
-TEST(Arena, ForgottenBytesAreWiped) {
-  const auto arena = MakeArena(64 << 10);
+// A slab from elsewhere, and how often it was asked for.
+SlabSource Elsewhere(int& asked, bool refuse) {
+  return [&asked, refuse](uint64_t bytes) -> Result<std::shared_ptr<std::byte>> {
+    ++asked;
+    if (refuse) return Fail(Code::kExhausted, "no {} bytes", bytes);
+    return std::shared_ptr<std::byte>(new std::byte[bytes], std::default_delete<std::byte[]>());
+  };
+}
+
+TEST(Arena, ARefusedSlabIsReplacedByAnOrdinaryOne) {
+  for (const bool refuse : {false, true}) {
+    int asked = 0;
+    const auto arena = Arena::Create(64 << 10, 0, Elsewhere(asked, refuse)).value();
+    EXPECT_EQ(asked, 1);
+    EXPECT_EQ(arena->stats().slab_refused, refuse);
+    EXPECT_TRUE(IsSample(*Load(*arena, 1), 1));
+  }
+}
+
+class ArenaWiping : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(, ArenaWiping, testing::Bool());
+
+TEST_P(ArenaWiping, ForgottenBytesAreWiped) {
+  int asked = 0;
+  const auto arena =
+      Arena::Create(64 << 10, 0, GetParam() ? Elsewhere(asked, false) : SlabSource()).value();
   auto pin = Load(*arena, 3);
   const std::byte* data = pin->view().data;
   const size_t size = pin->view().SizeBytes();
