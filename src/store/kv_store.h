@@ -39,7 +39,7 @@ struct KvStoreOptions {
   uint64_t arena_bytes = uint64_t{1} << 30;  // host memory for records, a hard budget
   // Where that memory comes from, at once and whole; none: the system, as records come in. Memory
   // that a device copies from at full speed is PinnedSlab's (store/device_arena.h).
-  SlabSource arena_slab;
+  SlabSource arena_slab = {};
   uint64_t disk_bytes = 0;          // allocated blocks of all segments; 0: no limit
   uint64_t tenant_arena_bytes = 0;  // per tenant; 0: no limit
   uint64_t tenant_disk_bytes = 0;   // per tenant, of record bytes; 0: no limit
