@@ -54,6 +54,7 @@ class PluginRopes(Structure):
         ("table", c_void_p * MAX_ROPES),
         ("rotary_dims", c_uint32 * MAX_ROPES),
         ("layer_table", POINTER(c_uint8)),
+        ("tables", c_uint8),
         ("kind", c_uint8),
     )
 

@@ -85,7 +85,7 @@ class Ours:
 
     def _make_ropes(self) -> abi.PluginRopes:
         model = self._request.case.model
-        ropes = abi.PluginRopes(kind=abi.NEOX)
+        ropes = abi.PluginRopes(tables=1, kind=abi.NEOX)
         ropes.table[0] = self._request.memory.table(model).data_ptr()
         ropes.rotary_dims[0] = model.dim if self._rotation else 0
         return ropes

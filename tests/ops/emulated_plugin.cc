@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
+#include "emulated_streams.h"
 #include "emulated_topk.h"
 #include "ops/cuda/emulate.h"
 #include "ops/cuda/kernels.h"
@@ -28,31 +30,48 @@ using namespace cuda;
 
 // Aligned as cudaMalloc's, and no larger than asked for, so that AddressSanitizer sees what runs
 // over.
-int Alloc(uint64_t bytes, void** out) { return posix_memalign(out, 256, bytes); }
+int Alloc(uint64_t bytes, void** out) {
+  if (emulated::IsRefused(emulated::Call::kAlloc)) return emulated::kRefused;
+  return posix_memalign(out, 256, bytes);
+}
 int Free(void* memory) {
   std::free(memory);
   return 0;
 }
 
-int Run(const PluginTransfer& transfer, TransferKernel kernel, bool threads_meet) {
+int Run(const PluginTransfer& transfer, TransferKernel kernel, bool threads_meet, void* stream) {
   if (kernel == nullptr) return kNoInstance;
   return ForEachLaunch(transfer, [&](const TransferParams& params, uint32_t tiles) {
-    const Launch launch = {.grid = {params.cache.layers, tiles}, .block = {kTransferThreads}};
-    const auto body = [&] { kernel(params); };
-    threads_meet ? Emulate(launch, body) : EmulateIndependent(launch, body);
-    return 0;
+    const TransferGrid grid = GridOf(params, tiles);
+    return emulated::Enqueue(stream, [params, grid, kernel, threads_meet] {
+      const Launch launch = {.grid = {grid.x, grid.y}, .block = {kTransferThreads}};
+      const auto body = [&] { kernel(params); };
+      threads_meet ? Emulate(launch, body) : EmulateIndependent(launch, body);
+    });
   });
 }
 
-int Nothing(void*) { return 0; }
+int Copy(void* to, const void* from, uint64_t bytes, int, void* stream) {
+  if (emulated::IsRefused(emulated::Call::kCopy)) return emulated::kRefused;
+  if (bytes == 0) return 0;
+  return emulated::Enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+}
 
-int Make(void** out) {
-  static int something;
-  *out = &something;
-  return 0;
+int Fill(void* to, int byte, uint64_t bytes, void* stream) {
+  if (emulated::IsRefused(emulated::Call::kCopy)) return emulated::kRefused;
+  return emulated::Enqueue(stream, [=] { std::memset(to, byte, bytes); });
 }
 
 constexpr TopKDevice kTopKDevice = {.resident_blocks = 12};
+
+int TopK(const PluginTopK* topk, void* stream) {
+  if (!CanTopK(*topk)) return kNoInstance;
+  const std::vector<PluginSearch> searches(topk->searches, topk->searches + topk->search_count);
+  return emulated::Enqueue(stream, [call = *topk, searches]() mutable {
+    call.searches = searches.data();
+    (void)EmulateTopK(call, kTopKDevice, 0);
+  });
+}
 
 constexpr Plugin kPlugin = {
     .abi = kPluginAbi,
@@ -74,37 +93,27 @@ constexpr Plugin kPlugin = {
     .free = Free,
     .alloc_pinned = Alloc,
     .free_pinned = Free,
-    .copy_async =
-        [](void* to, const void* from, uint64_t bytes, int, void*) {
-          if (bytes > 0) std::memcpy(to, from, bytes);
-          return 0;
+    .copy_async = Copy,
+    .fill_async = Fill,
+    .stream_create = emulated::StreamCreate,
+    .stream_destroy = emulated::StreamDestroy,
+    .stream_synchronize = emulated::StreamSynchronize,
+    .event_create = emulated::EventCreate,
+    .event_destroy = emulated::EventDestroy,
+    .event_record = emulated::EventRecord,
+    .event_query = emulated::EventQuery,
+    .stream_wait = emulated::StreamWait,
+    .inject =
+        [](const PluginTransfer* transfer, void* stream) {
+          return Run(*transfer, FindKernels(*transfer).inject, false, stream);
         },
-    .fill_async =
-        [](void* to, int byte, uint64_t bytes, void*) {
-          std::memset(to, byte, bytes);
-          return 0;
-        },
-    .stream_create = Make,
-    .stream_destroy = Nothing,
-    .stream_synchronize = Nothing,
-    .event_create = Make,
-    .event_destroy = Nothing,
-    .event_record = [](void*, void*) { return 0; },
-    .event_query =
-        [](void*, int* done) {
-          *done = 1;
-          return 0;
-        },
-    .stream_wait = [](void*, void*) { return 0; },
-    .inject = [](const PluginTransfer* transfer,
-                 void*) { return Run(*transfer, FindKernels(*transfer).inject, false); },
     .capture =
-        [](const PluginTransfer* transfer, void*) {
+        [](const PluginTransfer* transfer, void* stream) {
           return Run(*transfer, FindKernels(*transfer).capture,
-                     IsQuantised(static_cast<Dtype>(transfer->record_dtype)));
+                     IsQuantised(static_cast<Dtype>(transfer->record_dtype)), stream);
         },
     .topk_workspace = [](const PluginTopK* topk) { return TopKWorkspaceBytes(*topk, kTopKDevice); },
-    .topk = [](const PluginTopK* topk, void*) { return EmulateTopK(*topk, kTopKDevice, 0); },
+    .topk = TopK,
 };
 
 }  // namespace

@@ -59,48 +59,48 @@ INFERSCALE_DEVICE void CaptureBody(const TransferParams& params) {
   if (!IsQuantised(kRecord) && !works) return;
   const PluginCache& cache = params.cache;
   Rotation rotation;
-  TokenRows<std::byte> from = {}, to = {};
+  Rows from = {}, to = {};
   if (works) {
-    rotation = FindRotation<kInterleaved>(params, work);
-    if (rotation.rotated) Invert(rotation);
     from = CacheRows(params, work);
     to = RecordRows<kRecord, kDim>(params, work);
+    rotation = FindRotation<kInterleaved>(params, work);
+    if (rotation.rotated) Invert(rotation);
   }
   const uint32_t v_a = work.unit * 8, v_b = kDim / 2 + v_a;
   const uint64_t policy = ReadOncePolicy();
 
-  for (uint32_t base = 0; base < cache.heads; base += params.heads_at_once) {
-    const uint32_t head = base + work.head;
-    const bool active = works && head < cache.heads;
+  for (uint32_t item = 0; item < kItems; ++item) {
+    const bool active = works && item < work.items;
     if (!IsQuantised(kRecord) && !active) return;
     Pack8<kCache> ka = {}, kb = {}, va = {}, vb = {};
     if (active) {
-      const std::byte* k = from.k + head * from.k_head;
-      const std::byte* v = from.v + head * from.v_head;
-      ka.Load(k + rotation.a * kCacheSize, policy);
-      kb.Load(k + rotation.b * kCacheSize, policy);
-      va.Load(v + v_a * kCacheSize, policy);
-      vb.Load(v + v_b * kCacheSize, policy);
+      ka.Load(from.k + rotation.a * kCacheSize, policy);
+      kb.Load(from.k + rotation.b * kCacheSize, policy);
+      va.Load(from.v + v_a * kCacheSize, policy);
+      vb.Load(from.v + v_b * kCacheSize, policy);
     }
-    const auto from_scale = CacheScale<kCache>(cache, cache.v_scale, work.layer, active ? head : 0);
+    const auto from_scale = CacheScale<kCache>(cache, cache.v_scale, work, active ? item : 0);
     const auto store = [&](auto to_scale) {
-      std::byte* v = to.v + head * to.v_head;
-      MoveValue<kRecord>(va, from_scale, to_scale).Store(v + v_a * kRecordSize);
-      MoveValue<kRecord>(vb, from_scale, to_scale).Store(v + v_b * kRecordSize);
+      MoveValue<kRecord>(va, from_scale, to_scale).Store(to.v + v_a * kRecordSize);
+      MoveValue<kRecord>(vb, from_scale, to_scale).Store(to.v + v_b * kRecordSize);
     };
     if constexpr (IsQuantised(kRecord)) {
       const float a = LargestOf(va, from_scale), b = LargestOf(vb, from_scale);
       const float largest = LargestOfHead<LaneMap<kDim>::kLanesPerHead>(a > b ? a : b);
       const float scale = Divide(largest, kRecord == Dtype::kI8 ? 127.0F : 448.0F);
       if (!active) continue;
-      if (work.unit == 0) *RecordValueScale<kDim>(params, work, head) = scale;
+      if (work.unit == 0) *RecordValueScale<kDim>(params, work, item) = scale;
       store(OneScale{scale});
     } else {
       store(NoScale{});
     }
-    MoveKey<kRecord, kInterleaved>(
-        rotation, ka, kb, CacheScale<kCache>(cache, cache.k_scale, work.layer, head),
-        RecordKeyScale<kRecord, kDim>(params, work, head), to.k + head * to.k_head);
+    MoveKey<kRecord, kInterleaved>(rotation, ka, kb,
+                                   CacheScale<kCache>(cache, cache.k_scale, work, item),
+                                   RecordKeyScale<kRecord, kDim>(params, work, item), to.k);
+    from.k += from.k_step;
+    from.v += from.v_step;
+    to.k += to.k_step;
+    to.v += to.v_step;
   }
 }
 

@@ -26,13 +26,12 @@ struct TransferKernels {
 };
 
 // Blocks for each multiprocessor: as many as have the registers for all that is in flight.
-template <int kDim>
-inline constexpr int kInjectBlocks = LaneMap<kDim>::kUnroll == 2 ? 3 : 4;
+inline constexpr int kInjectBlocks = 3;
 template <Dtype kRecord>
 inline constexpr int kCaptureBlocks = IsQuantised(kRecord) ? 2 : 4;
 
 template <Dtype kRecord, Dtype kCache, int kDim, bool kInterleaved>
-INFERSCALE_KERNEL(kInjectBlocks<kDim>)
+INFERSCALE_KERNEL(kInjectBlocks)
 void InjectKernel(INFERSCALE_PARAMS) {
   InjectBody<kRecord, kCache, kDim, kInterleaved>(params);
 }

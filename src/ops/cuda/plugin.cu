@@ -60,7 +60,8 @@ int EventQuery(void* event, int* done) {
 int LaunchTransfer(const PluginTransfer& transfer, TransferKernel kernel, void* stream) {
   if (kernel == nullptr) return kNoInstance;
   return ForEachLaunch(transfer, [&](const TransferParams& params, uint32_t tiles) -> int {
-    kernel<<<dim3(params.cache.layers, tiles), kTransferThreads, 0, StreamOf(stream)>>>(params);
+    const TransferGrid grid = GridOf(params, tiles);
+    kernel<<<dim3(grid.x, grid.y), kTransferThreads, 0, StreamOf(stream)>>>(params);
     return cudaGetLastError();
   });
 }

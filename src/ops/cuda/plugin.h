@@ -39,7 +39,8 @@ struct PluginRopes {
   const float* table[kMaxRopes];
   uint32_t rotary_dims[kMaxRopes];  // 0: the layers of this table are not rotated
   const uint8_t* layer_table;       // [layers], or null: all 0
-  uint8_t kind;                     // kv/rope.h: kNeox or kInterleaved
+  uint8_t tables;                   // how many there are
+  uint8_t kind;                     // kv/rope_kind.h: kNeox or kInterleaved
 };
 
 // A run of tokens of one record (kv/fact_kv.h) and where it goes. `page_token` counts tokens along

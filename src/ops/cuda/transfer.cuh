@@ -1,7 +1,7 @@
 // What the inject and capture kernels share: their arguments, and which thread moves what. A block
-// moves a tile of tokens of one span in one layer. Neighbouring lanes own one head of one token,
-// each of them sixteen of its elements: eight and the eight that rotate with them, so that no lane
-// needs another's data.
+// moves a tile of tokens of one span: two heads a lane of one layer, or one head of two layers.
+// Neighbouring lanes own one head of one token, each of them sixteen of its elements: eight and the
+// eight that rotate with them, so that no lane needs another's data.
 #ifndef INFERSCALE_OPS_CUDA_TRANSFER_CUH_
 #define INFERSCALE_OPS_CUDA_TRANSFER_CUH_
 
@@ -15,9 +15,9 @@ inline constexpr int kWarps = 8;
 inline constexpr int kTransferThreads = 32 * kWarps;
 
 // By value in the kernel's arguments, so a launch uploads and allocates nothing and a CUDA graph
-// may hold it. 8 KB cost 0.5 us more than none on an H200, 26 KB 1.9 us.
-inline constexpr int kMaxSpans = 128;
-inline constexpr int kMaxPages = 960;
+// may hold it. Its 9 KB cost 0.5 us more than none on an H200, and 26 KB would 1.9 us.
+inline constexpr int kMaxSpans = 144;
+inline constexpr int kMaxPages = 1152;
 
 struct KernelSpan {
   std::byte* record;
@@ -36,29 +36,37 @@ struct TransferParams {
   uint32_t span_count;
   uint32_t heads_at_once;   // of one token, in a warp
   uint32_t tokens_at_once;  // in a warp
+  uint32_t layers_at_once;  // in a block: 1, or 2 where a warp takes in all heads at once
+  uint32_t head_groups;     // blocks for the heads of a layer
   KernelSpan spans[kMaxSpans];
   int32_t pages[kMaxPages];
 };
-static_assert(sizeof(TransferParams) <= 8448);
+static_assert(sizeof(TransferParams) <= 9600);
 
-// Which part of which head a lane owns.
+// How heads are laid out over a warp's lanes.
 template <int kDim>
 struct LaneMap {
   static constexpr int kLanesPerHead = kDim / 16;
   static constexpr int kHeadsPerWarp = 32 / kLanesPerHead;
-  static constexpr int kUnroll = kDim >= 128 ? 2 : 1;  // heads of a lane whose loads fly together
 };
 
-// One lane's share of a tile.
+// What a lane moves: sixteen elements of one or two heads of a token. They fly together, and that
+// there are no more leaves no address to be kept while they do: registers decide how much can fly.
+inline constexpr uint32_t kItems = 2;
+
 struct LaneWork {
-  uint32_t layer = 0;
-  uint32_t token = 0;  // in the record
-  uint32_t head = 0;   // the first of several
-  uint32_t unit = 0;   // which sixteen of the head's elements
+  uint32_t items = 0;
+  uint32_t layer = 0, layer_step = 0;  // item i is of layer layer + i * layer_step
+  uint32_t head = 0, head_step = 0;    // and of head head + i * head_step
+  uint32_t token = 0;                  // in the record
+  uint32_t unit = 0;                   // which sixteen of a head's elements
   int32_t position = 0;
   int64_t page = 0;  // in the cache
   uint32_t in_page = 0;
   const KernelSpan* span = nullptr;
+
+  INFERSCALE_DEVICE uint32_t LayerOf(uint32_t item) const { return layer + item * layer_step; }
+  INFERSCALE_DEVICE uint32_t HeadOf(uint32_t item) const { return head + item * head_step; }
 };
 
 INFERSCALE_DEVICE const KernelSpan& FindSpan(const TransferParams& params, uint32_t tile) {
@@ -76,19 +84,28 @@ INFERSCALE_DEVICE const KernelSpan& FindSpan(const TransferParams& params, uint3
 template <int kDim>
 INFERSCALE_DEVICE bool FindWork(const TransferParams& params, LaneWork& work) {
   using Map = LaneMap<kDim>;
-  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t lane = threadIdx.x % kWarpLanes;
   const uint32_t group = lane / Map::kLanesPerHead;
-  work.layer = blockIdx.x;
-  work.unit = lane % Map::kLanesPerHead;
-  work.head = group % params.heads_at_once;
   const uint32_t token_of_warp = group / params.heads_at_once;
+  work.unit = lane % Map::kLanesPerHead;
+  work.layer = blockIdx.x / params.head_groups * params.layers_at_once;
+  work.head = group % params.heads_at_once +
+              blockIdx.x % params.head_groups * kItems * params.heads_at_once;
   const KernelSpan& span = FindSpan(params, blockIdx.y);
   const uint32_t token =
-      ((blockIdx.y - span.first_tile) * kWarps + threadIdx.x / 32) * params.tokens_at_once +
+      ((blockIdx.y - span.first_tile) * kWarps + threadIdx.x / kWarpLanes) * params.tokens_at_once +
       token_of_warp;
   if (group >= Map::kHeadsPerWarp || token_of_warp >= params.tokens_at_once ||
       token >= span.tokens) {
     return false;
+  }
+  if (params.layers_at_once == 1) {
+    if (work.head >= params.cache.heads) return false;
+    work.head_step = params.heads_at_once;
+    work.items = work.head + work.head_step < params.cache.heads ? 2 : 1;
+  } else {
+    work.layer_step = 1;
+    work.items = work.layer + 1 < params.cache.layers ? 2 : 1;
   }
   work.token = span.first + token;
   work.position = span.position + static_cast<int32_t>(token);
@@ -256,39 +273,45 @@ INFERSCALE_DEVICE void MoveKey(const Rotation& rotation, const Pack8<kFrom>& a,
   Pack<kTo>(y).Store(to + rotation.b * kSize);
 }
 
-// The sides of a move: where a token's rows begin in one layer, and the scales of its heads.
-// Head h is at k + h * k_head.
-template <typename Byte>
-struct TokenRows {
-  Byte* k;
-  Byte* v;
-  int64_t k_head, v_head;
+// One side of a move: item i's head begins at k + i * k_step, and v + i * v_step.
+struct Rows {
+  std::byte* k;
+  std::byte* v;
+  int64_t k_step, v_step;
 };
 
 template <Dtype kRecord, int kDim>
-INFERSCALE_DEVICE TokenRows<std::byte> RecordRows(const TransferParams& params,
-                                                  const LaneWork& work) {
-  constexpr int64_t kHead = kDim * DtypeSize(kRecord);
-  const size_t row = static_cast<size_t>(params.cache.heads) * kHead;
-  const size_t plane = work.span->record_tokens * row;
-  std::byte* k = work.span->record + 2 * work.layer * plane + work.token * row;
-  return {k, k + plane, kHead, kHead};
+INFERSCALE_DEVICE Rows RecordRows(const TransferParams& params, const LaneWork& work) {
+  constexpr uint32_t kHeadBytes = kDim * DtypeSize(kRecord);
+  const uint32_t row = params.cache.heads * kHeadBytes;
+  const int64_t plane = int64_t{work.span->record_tokens} * row;
+  std::byte* k = work.span->record + 2 * work.layer * plane + int64_t{work.token} * row +
+                 work.head * kHeadBytes;
+  const int64_t step = 2 * work.layer_step * plane + work.head_step * kHeadBytes;
+  return {k, k + plane, step, step};
 }
 
-INFERSCALE_DEVICE TokenRows<std::byte> CacheRows(const TransferParams& params,
-                                                 const LaneWork& work) {
+INFERSCALE_DEVICE Rows CacheRows(const TransferParams& params, const LaneWork& work) {
   const PluginCache& cache = params.cache;
-  auto* k = reinterpret_cast<std::byte*>(cache.k_base[work.layer]);
-  auto* v = reinterpret_cast<std::byte*>(cache.v_base[work.layer]);
-  return {k + work.page * cache.k_page + work.in_page * cache.k_token,
-          v + work.page * cache.v_page + work.in_page * cache.v_token, cache.k_head, cache.v_head};
+  const auto k = static_cast<int64_t>(cache.k_base[work.layer]);
+  const auto v = static_cast<int64_t>(cache.v_base[work.layer]);
+  int64_t k_step = work.head_step * cache.k_head, v_step = work.head_step * cache.v_head;
+  if (work.items == 2 && work.layer_step == 1) {
+    k_step = static_cast<int64_t>(cache.k_base[work.layer + 1]) - k;
+    v_step = static_cast<int64_t>(cache.v_base[work.layer + 1]) - v;
+  }
+  return {reinterpret_cast<std::byte*>(k + work.page * cache.k_page + work.in_page * cache.k_token +
+                                       work.head * cache.k_head),
+          reinterpret_cast<std::byte*>(v + work.page * cache.v_page + work.in_page * cache.v_token +
+                                       work.head * cache.v_head),
+          k_step, v_step};
 }
 
 template <Dtype kRecord, int kDim>
 INFERSCALE_DEVICE auto RecordKeyScale(const TransferParams& params, const LaneWork& work,
-                                      uint32_t head) {
+                                      uint32_t item) {
   if constexpr (IsQuantised(kRecord)) {
-    const size_t row = static_cast<size_t>(work.layer) * params.cache.heads + head;
+    const size_t row = size_t{work.LayerOf(item)} * params.cache.heads + work.HeadOf(item);
     return DimScales{params.key_scales + row * kDim};
   } else {
     return NoScale{};
@@ -298,21 +321,22 @@ INFERSCALE_DEVICE auto RecordKeyScale(const TransferParams& params, const LaneWo
 // The scale of a quantised record's value: [layer][token][head] after all its planes.
 template <int kDim>
 INFERSCALE_DEVICE float* RecordValueScale(const TransferParams& params, const LaneWork& work,
-                                          uint32_t head) {
+                                          uint32_t item) {
   const size_t heads = params.cache.heads;
   const size_t tokens = work.span->record_tokens;
   auto* scales =
       reinterpret_cast<float*>(work.span->record + 2 * params.cache.layers * tokens * heads * kDim);
-  return scales + (work.layer * tokens + work.token) * heads + head;
+  return scales + (work.LayerOf(item) * tokens + work.token) * heads + work.HeadOf(item);
 }
 
 // What an fp8 cache's elements are to be multiplied with; `scales` is of its K or of its V.
 template <Dtype kCache>
-INFERSCALE_DEVICE auto CacheScale(const PluginCache& cache, const float* scales, uint32_t layer,
-                                  uint32_t head) {
+INFERSCALE_DEVICE auto CacheScale(const PluginCache& cache, const float* scales,
+                                  const LaneWork& work, uint32_t item) {
   if constexpr (IsQuantised(kCache)) {
     if (scales == nullptr) return OneScale{1.0F};
-    return OneScale{scales[layer * cache.scale_heads + (cache.scale_heads == 1 ? 0 : head)]};
+    const uint32_t head = cache.scale_heads == 1 ? 0 : work.HeadOf(item);
+    return OneScale{scales[work.LayerOf(item) * cache.scale_heads + head]};
   } else {
     return NoScale{};
   }

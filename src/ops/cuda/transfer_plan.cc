@@ -15,6 +15,12 @@ class Planner {
     const uint32_t heads_per_warp = kWarpLanes / (transfer.cache->dim / 16);
     params_.heads_at_once = std::min(transfer.cache->heads, heads_per_warp);
     params_.tokens_at_once = heads_per_warp / params_.heads_at_once;
+    // A lane's angles are those of one layer, and serve another one only if all have the same.
+    const bool one_step = params_.heads_at_once == transfer.cache->heads;
+    params_.layers_at_once = one_step && transfer.ropes->tables == 1 ? 2 : 1;
+    const uint32_t heads_of_block = params_.heads_at_once * kItems;
+    params_.head_groups =
+        one_step ? 1 : (transfer.cache->heads + heads_of_block - 1) / heads_of_block;
     tile_tokens_ = kWarps * params_.tokens_at_once;
   }
 

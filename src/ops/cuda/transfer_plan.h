@@ -9,7 +9,7 @@
 
 namespace inferscale::cuda {
 
-// Runs `launch` with the arguments of each launch in turn, for a grid of (layers, tiles) blocks.
+// Runs `launch` with the arguments of each launch in turn, for the grid that GridOf gives.
 // Nearly always there is one. Several, and not a buffer in memory, where the arguments don't fit:
 // that is past 100 spans or 15,000 tokens, which take ten times longer than a launch; and a buffer
 // could not be reused before the kernel or the CUDA graph that reads it is gone.
@@ -17,6 +17,15 @@ namespace inferscale::cuda {
 // Stops at the first result that isn't 0, and returns it.
 int ForEachLaunch(const PluginTransfer& transfer,
                   const std::function<int(const TransferParams& params, uint32_t tiles)>& launch);
+
+struct TransferGrid {
+  uint32_t x, y;
+};
+inline TransferGrid GridOf(const TransferParams& params, uint32_t tiles) {
+  const uint32_t layer_blocks =
+      (params.cache.layers + params.layers_at_once - 1) / params.layers_at_once;
+  return {layer_blocks * params.head_groups, tiles};
+}
 
 }  // namespace inferscale::cuda
 

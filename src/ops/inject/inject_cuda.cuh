@@ -8,50 +8,45 @@ namespace inferscale::cuda {
 
 template <Dtype kRecord, Dtype kCache, int kDim, bool kInterleaved>
 INFERSCALE_DEVICE void InjectBody(const TransferParams& params) {
-  constexpr int kUnroll = LaneMap<kDim>::kUnroll;
   constexpr size_t kRecordSize = DtypeSize(kRecord), kCacheSize = DtypeSize(kCache);
   LaneWork work;
   if (!FindWork<kDim>(params, work)) return;
   const PluginCache& cache = params.cache;
   const Rotation rotation = FindRotation<kInterleaved>(params, work);
-  const auto from = RecordRows<kRecord, kDim>(params, work);
-  const auto to = CacheRows(params, work);
   const uint32_t v_a = work.unit * 8, v_b = kDim / 2 + v_a;
-  const uint64_t policy = ReadOncePolicy();
-  const uint32_t step = params.heads_at_once;
 
-  for (uint32_t first = work.head; first < cache.heads; first += step * kUnroll) {
-    Pack8<kRecord> ka[kUnroll], kb[kUnroll], va[kUnroll], vb[kUnroll];
-    INFERSCALE_UNROLL
-    for (int u = 0; u < kUnroll; ++u) {  // every load before the first use
-      const uint32_t head = first + static_cast<uint32_t>(u) * step;
-      if (head >= cache.heads) break;
-      const std::byte* k = from.k + head * from.k_head;
-      const std::byte* v = from.v + head * from.v_head;
-      ka[u].Load(k + rotation.a * kRecordSize, policy);
-      kb[u].Load(k + rotation.b * kRecordSize, policy);
-      va[u].Load(v + v_a * kRecordSize, policy);
-      vb[u].Load(v + v_b * kRecordSize, policy);
+  Pack8<kRecord> ka[kItems], kb[kItems], va[kItems], vb[kItems];
+  Rows from = RecordRows<kRecord, kDim>(params, work);
+  const uint64_t policy = ReadOncePolicy();
+  INFERSCALE_UNROLL
+  for (uint32_t item = 0; item < kItems; ++item) {  // every load before the first use
+    if (item >= work.items) break;
+    ka[item].Load(from.k + rotation.a * kRecordSize, policy);
+    kb[item].Load(from.k + rotation.b * kRecordSize, policy);
+    va[item].Load(from.v + v_a * kRecordSize, policy);
+    vb[item].Load(from.v + v_b * kRecordSize, policy);
+    from.k += from.k_step;
+    from.v += from.v_step;
+  }
+  Rows to = CacheRows(params, work);
+  INFERSCALE_UNROLL
+  for (uint32_t item = 0; item < kItems; ++item) {
+    if (item >= work.items) break;
+    MoveKey<kCache, kInterleaved>(rotation, ka[item], kb[item],
+                                  RecordKeyScale<kRecord, kDim>(params, work, item),
+                                  CacheScale<kCache>(cache, cache.k_scale, work, item), to.k);
+    const auto to_scale = CacheScale<kCache>(cache, cache.v_scale, work, item);
+    const auto store = [&](auto from_scale) {
+      MoveValue<kCache>(va[item], from_scale, to_scale).Store(to.v + v_a * kCacheSize);
+      MoveValue<kCache>(vb[item], from_scale, to_scale).Store(to.v + v_b * kCacheSize);
+    };
+    if constexpr (IsQuantised(kRecord)) {
+      store(OneScale{*RecordValueScale<kDim>(params, work, item)});
+    } else {
+      store(NoScale{});
     }
-    INFERSCALE_UNROLL
-    for (int u = 0; u < kUnroll; ++u) {
-      const uint32_t head = first + static_cast<uint32_t>(u) * step;
-      if (head >= cache.heads) break;
-      MoveKey<kCache, kInterleaved>(
-          rotation, ka[u], kb[u], RecordKeyScale<kRecord, kDim>(params, work, head),
-          CacheScale<kCache>(cache, cache.k_scale, work.layer, head), to.k + head * to.k_head);
-      const auto to_scale = CacheScale<kCache>(cache, cache.v_scale, work.layer, head);
-      std::byte* v = to.v + head * to.v_head;
-      const auto store = [&](auto from_scale) {
-        MoveValue<kCache>(va[u], from_scale, to_scale).Store(v + v_a * kCacheSize);
-        MoveValue<kCache>(vb[u], from_scale, to_scale).Store(v + v_b * kCacheSize);
-      };
-      if constexpr (IsQuantised(kRecord)) {
-        store(OneScale{*RecordValueScale<kDim>(params, work, head)});
-      } else {
-        store(NoScale{});
-      }
-    }
+    to.k += to.k_step;
+    to.v += to.v_step;
   }
 }
 
