@@ -63,7 +63,7 @@ TEST(TopKCuda, MergesManyTiles) {
 // winning tile are seen in the first and the third look.
 TEST(TopKCuda, MergeGoesOnUntilAllTilesAreSeen) {
   Random random(1);
-  constexpr uint32_t kTiles = 600, kWinner = 450;
+  constexpr uint32_t kTiles = 520, kWinner = 510;
   TopKCase batch(8, 3, Dtype::kF16);
   TopKUser& user = batch.Add(kTiles * kTopKMinTile, [] { return 0.0F; });
   user.query.assign(8, 1);
@@ -98,16 +98,19 @@ TEST(TopKCuda, RowsWithoutAScoreAreLeftOut) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Random random(1);
-  TopKCase batch(8, 10, Dtype::kF16);
+  TopKCase batch(128, 10, Dtype::kF16);
   TopKUser& user = batch.Add(7, [] { return 0.0F; });
-  user.query.assign(8, 1);
+  user.query.assign(128, 1);
   batch.Set(user, 0, 1, 1);
   batch.Set(user, 1, 2, kNan);
   batch.Set(user, 2, 1, kInfinity);
   batch.Set(user, 3, 1, -kInfinity);
   batch.Set(user, 4, 1, 2);
-  batch.Set(user, 5, 7, 0x1p-24F);  // times -2^-149 is -0, which equals row 6's 0
-  user.query[7] = -0x1p-149F;
+  // Of row 5 all lanes' sums are -2^-173, which is -0 and equals row 6's 0.
+  for (uint32_t d = 7; d < 128; d += 8) {
+    batch.Set(user, 5, d, 0x1p-24F);
+    user.query[d] = -0x1p-149F;
+  }
   Emulate(batch, {4}, random);
   const std::vector<Scored> want{{2, kInfinity}, {4, 2}, {0, 1}, {5, 0}, {6, 0}, {3, -kInfinity}};
   EXPECT_EQ(batch.Result(0), want);
