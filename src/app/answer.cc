@@ -58,8 +58,8 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
   }
   if (!engine_->info().injection) return recall;
   // For text too: what has KV decides the order, and both modes read the same prompt.
-  INFERSCALE_ASSIGN(
-      auto kv, facts_->GetKv(std::span(ids).first(read), engine_->info().fingerprint, encoding_));
+  INFERSCALE_ASSIGN(auto kv,
+                    facts_->GetKv(std::span(ids).first(read), codec_->fingerprint(), encoding_));
   for (EpisodeKv& record : kv) recall.kv.emplace(record.episode, std::move(record));
   return recall;
 }
@@ -81,7 +81,9 @@ Result<bool> AppImpl::Pin(const Composition& composition, Prepared& prepared,
   for (const KvSpan& span : composition.spans) {
     auto& pin = pins[span.key];
     if (pin == nullptr) {
-      auto got = kv_->Get(span.key, model.fingerprint, model.shape);
+      const bool header = span.key == header_key_;
+      auto got = kv_->Get(span.key, header ? model.fingerprint : codec_->fingerprint(),
+                          header ? model.shape : codec_->shape());
       if (!got) {
         // No room or no file handle is no reason to forget: these tokens are computed this time.
         const Code code = got.error().code;
@@ -101,7 +103,8 @@ Result<bool> AppImpl::Pin(const Composition& composition, Prepared& prepared,
       continue;
     }
     tiers[span.key] = pin->tier();
-    prepared.prompt.spans.push_back({span.first, span.tokens, span.record_token, pin->view(), pin});
+    prepared.prompt.spans.push_back(
+        {span.first, span.tokens, span.record_token, codec_->View(pin->view()), pin});
   }
   if (unusable.empty()) return true;
   stale_kv_ += unusable.size();
@@ -179,7 +182,7 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
     const std::vector<Token> block = engine_->format().MemoryBlock(held->ended);
     before.insert(before.end(), block.begin(), block.end());
   }
-  Opening opening{before, first_turn ? header_key_ : Hash128{}};
+  Opening opening{before, first_turn && header_has_kv_ ? header_key_ : Hash128{}};
 
   for (int round = 1;; ++round) {
     INFERSCALE_ASSIGN(Composition composition, Compose(opening, pieces, tail, recall.kv,
@@ -269,6 +272,10 @@ class ConversationImpl final : public Conversation {
 
   Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override {
     const Stopwatch since_question;
+    if (!owner_) owner_ = {request.scope.tenant, request.scope.user};
+    if (*owner_ != std::pair(request.scope.tenant, request.scope.user)) {
+      return Fail(Code::kInvalid, "a conversation is of one tenant and user");
+    }
     INFERSCALE_ASSIGN(const bool holds, app_.StillHolds(held_));
     auto prepared = app_.Prepare(request, holds ? &held_ : &kNothing);
     // A full context begins anew as well; what matters of the past is in memory.
@@ -303,6 +310,7 @@ class ConversationImpl final : public Conversation {
 
   AppImpl& app_;
   uint64_t session_;
+  std::optional<std::pair<std::string, std::string>> owner_;  // tenant, user; of the first question
   HeldTurns held_;
 };
 

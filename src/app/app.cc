@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <unordered_set>
 #include <utility>
@@ -17,6 +18,9 @@ namespace {
 constexpr size_t kAddBatch = 64;  // facts in a transaction
 constexpr size_t kTokenCacheFacts = 65536;
 constexpr size_t kGarbageBatch = 1024;
+// How long a compaction waits for the batch of another process.
+constexpr std::chrono::seconds kEncoderPatience(20);
+constexpr std::chrono::milliseconds kEncoderPause(50);
 
 }  // namespace
 
@@ -37,6 +41,25 @@ Result<MemoryMode> ParseMemoryMode(std::string_view name) {
     if (name == MemoryModeName(mode)) return mode;
   }
   return Fail(Code::kInvalid, "mode '{}' is none of kv, text, none", name);
+}
+
+std::string_view KvCodecName(KvCodec codec) {
+  switch (codec) {
+    case KvCodec::kNone:
+      return "none";
+    case KvCodec::kInt8:
+      return "int8";
+    case KvCodec::kFp8:
+      return "fp8";
+  }
+  return "unknown";
+}
+
+Result<KvCodec> ParseKvCodec(std::string_view name) {
+  for (KvCodec codec : {KvCodec::kNone, KvCodec::kInt8, KvCodec::kFp8}) {
+    if (name == KvCodecName(codec)) return codec;
+  }
+  return Fail(Code::kInvalid, "KV codec '{}' is none of none, int8, fp8", name);
 }
 
 Result<std::unique_ptr<App>> OpenApp(AppOptions options, Models models) {
@@ -65,8 +88,12 @@ Status AppImpl::Open() {
     return Fail(Code::kTransient, "data directory '{}' can't be made: {}", options_.data_dir,
                 error.message());
   }
+  const auto on_change = [this](const std::string& tenant, const std::string& user) {
+    ForgetDerived(tenant, user);
+  };
   INFERSCALE_ASSIGN(facts_, FactStore::Open(clock_, {.path = options_.data_dir + "/memory.db",
-                                                     .episode_facts = options_.episode_facts}));
+                                                     .episode_facts = options_.episode_facts,
+                                                     .on_change = on_change}));
   INFERSCALE_ASSIGN(kv_, KvStore::Open(SystemEnv(), clock_,
                                        {.dir = options_.data_dir + "/kv",
                                         .arena_bytes = options_.arena_bytes,
@@ -79,8 +106,12 @@ Status AppImpl::Open() {
 }
 
 Status AppImpl::OpenSearch() {
-  index_ = std::make_unique<SearchIndex>(*facts_, clock_, embedder_->identity(),
-                                         SearchIndexOptions{.memory_bytes = options_.index_bytes});
+  const auto on_change = [this](const std::string& tenant, const std::string& user) {
+    if (fact_tokens_ != nullptr) fact_tokens_->Forget(tenant, user);
+  };
+  index_ = std::make_unique<SearchIndex>(
+      *facts_, clock_, embedder_->identity(),
+      SearchIndexOptions{.memory_bytes = options_.index_bytes, .on_change = on_change});
   return PutMissingVectors();
 }
 
@@ -102,29 +133,32 @@ Status AppImpl::PutMissingVectors() {
 }
 
 Status AppImpl::OpenAnswers() {
+  INFERSCALE_ASSIGN(codec_,
+                    RecordCodec::Open(options_.kv_codec, *engine_, options_.data_dir + "/kv"));
   fact_tokens_ = std::make_unique<FactTokens>(engine_->format(), kTokenCacheFacts);
   windows_ = std::make_unique<WindowChooser>(
       *facts_, options_.window,
       [this](const Episode& episode, size_t count) { return Neighbours(episode, count); });
   header_ = engine_->format().Header(options_.system);
   encoding_ = EncodingId(options_.window, header_);
+  header_key_ = Hasher()
+                    .Add("header")
+                    .Add(engine_->info().fingerprint)
+                    .AddBytes(std::as_bytes(std::span(header_)))
+                    .Digest();
   return EnsureHeaderKv();
 }
 
-// The header is the same for every question and stands at its true place: its KV is exact.
+// The header is the same for every question and stands at its true place: its KV is exact. It is
+// never quantised: it is stored once, and the first token's keys and values are the most unusual.
 Status AppImpl::EnsureHeaderKv() {
   const ModelInfo& model = engine_->info();
   if (!model.injection) return {};
-  const Hash128 key = Hasher()
-                          .Add("header")
-                          .Add(model.fingerprint)
-                          .AddBytes(std::as_bytes(std::span(header_)))
-                          .Digest();
-  if (!kv_->Contains(key)) {
+  if (!kv_->Contains(header_key_)) {
     const auto tokens = static_cast<uint32_t>(header_.size());
     INFERSCALE_ASSIGN(const EncodeResult result,
                       engine_->Encode({.prefix = {}, .items = {{header_, {{0, tokens}}}}}));
-    const KvPut put{{key, {}, model.fingerprint, model.shape, header_},
+    const KvPut put{{header_key_, {}, model.fingerprint, model.shape, header_},
                     result.records.front().front().data};
     if (Status stored = kv_->Put(std::span(&put, 1)); !stored) {
       // A full disk costs the header's KV, not the answer.
@@ -132,8 +166,12 @@ Status AppImpl::EnsureHeaderKv() {
       return {};
     }
   }
-  header_key_ = key;
-  return {};
+  header_has_kv_ = true;
+  return facts_->UseSetting(
+      {codec_->fingerprint(), encoding_,
+       fmt::format("{}, {}", model.name.empty() ? model.architecture : model.name,
+                   options_.window.ToString()),
+       header_key_});
 }
 
 Status AppImpl::NeedAtLeast(Need need, std::string_view what) const {
@@ -147,6 +185,11 @@ void AppImpl::EraseKvOfTheGone() {
   if (Status erased = CollectGarbage(); !erased) {
     spdlog::warn("KV of changed facts is not erased yet: {}", erased.error().message);
   }
+}
+
+void AppImpl::ForgetDerived(const std::string& tenant, const std::string& user) {
+  if (index_ != nullptr) index_->Forget(tenant, user);
+  if (fact_tokens_ != nullptr) fact_tokens_->Forget(tenant, user);
 }
 
 void AppImpl::WakeEncoder() {
@@ -254,29 +297,71 @@ Status AppImpl::CollectGarbage() {
   }
 }
 
-Result<CompactReport> AppImpl::Compact() {
+Result<std::vector<UnusedKv>> AppImpl::FindUnused(bool drop) {
+  INFERSCALE_ASSIGN(const std::vector<KvSetting> settings, facts_->Settings());
+  std::vector<UnusedKv> unused;
+  for (const KvSetting& setting : settings) {
+    const bool in_use = engine_ == nullptr ? &setting == &settings.front()
+                                           : setting.fingerprint == codec_->fingerprint() &&
+                                                 setting.encoding == encoding_;
+    if (in_use) continue;
+    INFERSCALE_ASSIGN(const auto keys, facts_->KeysOf(setting.fingerprint, setting.encoding));
+    INFERSCALE_ASSIGN(const uint64_t bytes, kv_->BytesOf(keys));
+    if (!keys.empty()) unused.push_back({setting.label, setting.used_ms, keys.size(), bytes});
+    if (drop) INFERSCALE_TRY(facts_->DropSetting(setting.fingerprint, setting.encoding));
+  }
+  return unused;
+}
+
+// Records that a crash left between the two stores.
+Status AppImpl::SweepOrphans() {
+  INFERSCALE_ASSIGN(const std::vector<Hash128> keys, kv_->Keys());
+  std::vector<Hash128> orphans;
+  for (const Hash128& key : keys) {
+    INFERSCALE_ASSIGN(const bool referenced, facts_->IsReferenced(key));
+    if (!referenced) orphans.push_back(key);
+  }
+  return kv_->Erase(orphans);
+}
+
+Result<std::unique_ptr<FileLock>> AppImpl::WaitForEncoder() {
+  const auto until = std::chrono::steady_clock::now() + kEncoderPatience;
+  while (true) {
+    auto lock = SystemEnv().Lock(options_.data_dir + "/encode.lock");
+    if (lock || lock.error().code != Code::kConflict) return lock;
+    if (std::chrono::steady_clock::now() > until) return lock;
+    std::this_thread::sleep_for(kEncoderPause);
+  }
+}
+
+Result<CompactResult> AppImpl::Compact(bool drop_unused) {
+  CompactResult result;
   INFERSCALE_TRY(facts_->DeleteExpired());
-  INFERSCALE_TRY(CollectGarbage());
   {
-    // Records that a crash left between the two stores. Not while an encoder is between them.
-    INFERSCALE_ASSIGN(auto lock, SystemEnv().Lock(options_.data_dir + "/encode.lock"));
-    INFERSCALE_ASSIGN(const std::vector<Hash128> keys, kv_->Keys());
-    std::vector<Hash128> orphans;
-    for (const Hash128& key : keys) {
-      INFERSCALE_ASSIGN(const bool referenced, facts_->IsReferenced(key));
-      if (!referenced && key != header_key_) orphans.push_back(key);
-    }
-    INFERSCALE_TRY(kv_->Erase(orphans));
+    // Not while an encoder is between the two stores.
+    ++compactions_;
+    const std::shared_ptr<void> done(nullptr, [this](void*) { --compactions_; });
+    MutexLock lock(encode_mutex_);
+    INFERSCALE_ASSIGN(const auto file_lock, WaitForEncoder());
+    INFERSCALE_ASSIGN(result.unused, FindUnused(drop_unused));
+    INFERSCALE_TRY(CollectGarbage());
+    INFERSCALE_TRY(SweepOrphans());
   }
   INFERSCALE_TRY(facts_->Compact());
-  return kv_->Compact(/*full=*/true);
+  INFERSCALE_ASSIGN(result.files, kv_->Compact(/*full=*/true));
+  return result;
+}
+
+Result<bool> AppImpl::Verify() {
+  INFERSCALE_TRY(facts_->Verify());
+  return kv_->Verify();
 }
 
 Result<AppStats> AppImpl::Stats() {
   AppStats stats;
-  INFERSCALE_ASSIGN(
-      stats.facts, facts_->Stats(engine_ != nullptr ? engine_->info().fingerprint : Fingerprint{}));
+  INFERSCALE_ASSIGN(stats.facts, facts_->Stats(codec_ ? codec_->fingerprint() : Fingerprint{}));
   stats.kv = kv_->stats();
+  if (codec_) stats.record_shape = codec_->shape();
   stats.stale_kv = stale_kv_;
   return stats;
 }

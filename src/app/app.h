@@ -24,6 +24,11 @@
 
 namespace inferscale {
 
+// What KV is stored as: the engine's own numbers, or half their bytes (docs/codecs.md).
+enum class KvCodec : uint8_t { kNone, kInt8, kFp8 };
+std::string_view KvCodecName(KvCodec codec);  // "none", "int8", "fp8"
+Result<KvCodec> ParseKvCodec(std::string_view name);
+
 struct AppOptions {
   std::string data_dir;
 
@@ -40,6 +45,7 @@ struct AppOptions {
   uint64_t arena_bytes = uint64_t{1} << 30;  // host memory for KV
   uint64_t disk_bytes = 0;                   // of KV on disk; 0: no limit
   size_t index_bytes = size_t{256} << 20;    // memory for search indexes
+  KvCodec kv_codec = KvCodec::kNone;
 
   std::string system =
       "You are a helpful assistant. Answer the question briefly, using the memories below.\n"
@@ -107,6 +113,7 @@ struct EncodeProgress {
   uint64_t stored_tokens = 0;
   uint64_t computed_tokens = 0;
   uint64_t failed = 0;
+  uint64_t clamped = 0;  // elements of keys that the codec could not hold
   double ms = 0;
 };
 // Called after every batch; false stops.
@@ -120,7 +127,20 @@ struct SearchResult {
 struct AppStats {
   FactStoreStats facts;
   std::optional<KvStoreStats> kv;
-  uint64_t stale_kv = 0;  // records that did not fit their facts and were not used
+  std::optional<KvShape> record_shape;  // of records as they are stored, if there is a model
+  uint64_t stale_kv = 0;                // records that did not fit their facts and were not used
+};
+
+// KV that was made under a model, window or system text that is not in use.
+struct UnusedKv {
+  std::string label;
+  int64_t used_ms = 0;  // last, Unix ms; 0: not known
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+};
+struct CompactResult {
+  CompactReport files;
+  std::vector<UnusedKv> unused;  // that is kept, or was dropped if that was asked for
 };
 
 // An append-only conversation: what was read once is never read again, and no fact comes twice.

@@ -15,6 +15,7 @@
 
 #include "app/app.h"
 #include "app/models.h"
+#include "app/record_codec.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 
@@ -121,6 +122,7 @@ class AppImpl final : public App {
   std::unique_ptr<KvStore> kv_;
   std::unique_ptr<Embedder> embedder_;
   std::unique_ptr<SearchIndex> index_;
+  std::optional<RecordCodec> codec_;  // outlives the engine, which reads its scales
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<FactTokens> fact_tokens_;
   std::unique_ptr<WindowChooser> windows_;

@@ -106,7 +106,7 @@ Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(const Episode& episode) {
                                .Add("episode")
                                .Add(capture.scope.tenant)
                                .Add(static_cast<uint64_t>(episode.id))
-                               .Add(engine_->info().fingerprint)
+                               .Add(codec_->fingerprint())
                                .AddBytes(std::as_bytes(std::span(group.prefix)))
                                .AddBytes(std::as_bytes(std::span(capture.tokens)))
                                .Digest();
@@ -132,8 +132,7 @@ Result<std::vector<AppImpl::EncodeGroup>> AppImpl::PlanBatch(std::span<const int
           break;
       }
       ++progress.failed;
-      INFERSCALE_TRY(
-          facts_->PutEncodeFailure(engine_->info().fingerprint, id, plan.error().message));
+      INFERSCALE_TRY(facts_->PutEncodeFailure(codec_->fingerprint(), id, plan.error().message));
       continue;
     }
     const bool absorbed = std::any_of(groups.begin(), groups.end(), [&](EncodeGroup& group) {
@@ -154,18 +153,22 @@ Status AppImpl::PutKv(std::span<const KvPut> puts) {
 
 Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
                            EncodeProgress& progress) {
-  const ModelInfo& model = engine_->info();
+  std::vector<std::vector<std::byte>> payloads;
   std::vector<KvPut> puts;
   for (const EncodeGroup::Capture& capture : group.captures) {
-    puts.push_back({{capture.encoded.kv.key, capture.scope.tenant, model.fingerprint, model.shape,
-                     capture.tokens},
-                    result.records[capture.item][capture.range].data});
+    INFERSCALE_ASSIGN(
+        std::vector<std::byte> payload,
+        codec_->Pack(std::move(result.records[capture.item][capture.range]), progress.clamped));
+    payloads.push_back(std::move(payload));
+    puts.push_back({{capture.encoded.kv.key, capture.scope.tenant, codec_->fingerprint(),
+                     codec_->shape(), capture.tokens},
+                    payloads.back()});
   }
   INFERSCALE_TRY(PutKv(puts));
   std::vector<Hash128> orphans;
   Status first_error;
   for (const EncodeGroup::Capture& capture : group.captures) {
-    Status put = facts_->PutKv(model.fingerprint, capture.encoded);
+    Status put = facts_->PutKv(codec_->fingerprint(), capture.encoded);
     if (put) {
       ++progress.episodes_done;
       progress.facts_done += capture.encoded.fact_ids.size();
@@ -187,8 +190,8 @@ Status AppImpl::RunGroup(const EncodeGroup& group, const std::stop_token& stop,
     if (result.error().code == Code::kCancelled) return tl::unexpected(result.error());
     for (const EncodeGroup::Capture& capture : group.captures) {
       ++progress.failed;
-      INFERSCALE_TRY(facts_->PutEncodeFailure(engine_->info().fingerprint,
-                                              capture.encoded.kv.episode, result.error().message));
+      INFERSCALE_TRY(facts_->PutEncodeFailure(codec_->fingerprint(), capture.encoded.kv.episode,
+                                              result.error().message));
     }
     return {};
   }
@@ -202,7 +205,7 @@ Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, int64_t* after,
   INFERSCALE_TRY(CollectGarbage());
   INFERSCALE_ASSIGN(
       const std::vector<int64_t> ids,
-      facts_->PendingEpisodes(engine_->info().fingerprint, encoding_, *after, limit, full_only));
+      facts_->PendingEpisodes(codec_->fingerprint(), encoding_, *after, limit, full_only));
   if (ids.empty()) return false;
   INFERSCALE_ASSIGN(const std::vector<EncodeGroup> groups, PlanBatch(ids, progress));
   for (const EncodeGroup& group : groups) {
@@ -247,7 +250,7 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress,
 
 Result<uint64_t> AppImpl::PendingEpisodes() {
   INFERSCALE_TRY(NeedAtLeast(Need::kAnswer, "PendingEpisodes"));
-  return facts_->CountPending(engine_->info().fingerprint, encoding_);
+  return facts_->CountPending(codec_->fingerprint(), encoding_);
 }
 
 void AppImpl::EncodeInBackground(const std::stop_token& stop) {

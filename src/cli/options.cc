@@ -173,6 +173,15 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
       ->check(megabytes)
       ->type_name("N");
 
+  const std::map<std::string, KvCodec> codecs = {
+      {"none", KvCodec::kNone}, {"int8", KvCodec::kInt8}, {"fp8", KvCodec::kFp8}};
+  Add(root, "--kv-codec", app.kv_codec,
+      "How KV is stored: none (the model's own numbers), int8 or fp8 (half the bytes)")
+      ->group(resources)
+      ->transform(CLI::CheckedTransformer(codecs))
+      ->type_name("CODEC")
+      ->default_str("none");
+
   const std::string output = "Output";
   const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
                                                        {"json", OutputFormat::kJson}};

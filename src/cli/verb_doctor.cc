@@ -116,6 +116,16 @@ void CheckApp(const Options& options, std::vector<Check>* checks) {
   } else {
     checks->push_back({"facts", Health::kBad, stats.error().message, "run inferscale compact"});
   }
+  const auto sound = (*facts)->Verify();
+  if (!sound) {
+    checks->push_back({"files", Health::kBad, sound.error().message,
+                       "restore the folder from a backup, or start with another --data-dir"});
+  } else {
+    checks->push_back(
+        {"files", *sound ? Health::kOk : Health::kWarning,
+         *sound ? "both databases are sound" : "the catalog of KV was damaged and begins anew",
+         *sound ? "" : "run inferscale encode"});
+  }
   facts->reset();
   if (auto search = OpenApplication(app_options, Need::kSearch); !search) {
     checks->push_back({"embedder", Health::kBad, search.error().message,
@@ -132,6 +142,14 @@ void CheckApp(const Options& options, std::vector<Check>* checks) {
     return;
   }
   const ModelInfo& model = (*answers)->engine().info();
+  if (const auto stats = (*answers)->Stats(); stats && stats->record_shape) {
+    checks->push_back(
+        {"codec", Health::kOk,
+         fmt::format("{}: KV is stored as {}, {} a token", KvCodecName(app_options.kv_codec),
+                     DtypeName(stats->record_shape->dtype),
+                     FormatBytes(stats->record_shape->TokenBytes())),
+         ""});
+  }
   checks->push_back(
       {"model", Health::kOk,
        fmt::format("{}, {}, {}, {} tokens of context, {}", model.name, model.description,

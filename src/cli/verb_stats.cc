@@ -30,6 +30,10 @@ Result<int> Run(const Options& options) {
          {"history_entries", stats.facts.history_entries},
          {"memory_bytes", stats.facts.file_bytes},
          {"stale_kv", stats.stale_kv},
+         {"kv_codec", KvCodecName(options.app.kv_codec)},
+         {"kv_token_bytes", stats.record_shape
+                                ? boost::json::value(stats.record_shape->TokenBytes())
+                                : boost::json::value(nullptr)},
          {"kv", stats.kv ? boost::json::value(KvToJson(*stats.kv)) : boost::json::value(nullptr)}});
     return kExitOk;
   }
@@ -48,6 +52,11 @@ Result<int> Run(const Options& options) {
         fmt::format("{} of records in {} ({} records, {} segments)",
                     FormatBytes(stats.kv->live_bytes), FormatBytes(stats.kv->disk_bytes),
                     FormatCount(stats.kv->records), FormatCount(stats.kv->segments)));
+    if (stats.record_shape) {
+      items.emplace_back("KV of a token",
+                         fmt::format("{} (codec {})", FormatBytes(stats.record_shape->TokenBytes()),
+                                     KvCodecName(options.app.kv_codec)));
+    }
     items.emplace_back("KV in memory",
                        fmt::format("at most {}", FormatBytes(stats.kv->arena_budget)));
     if (stats.kv->corrupt_records > 0) {

@@ -19,8 +19,9 @@
 namespace inferscale {
 
 // Tokens [first, first + tokens) of a prompt are taken from tokens [record_token, ...) of a record
-// instead of being computed. The record must stay valid until the generation has injected it
-// (Generation::Next has returned once).
+// instead of being computed. The record is of the model's shape, or of the same shape quantised; it
+// and its key scales must stay valid until the generation has injected it (Generation::Next has
+// returned once).
 struct PromptSpan {
   uint32_t first = 0;
   uint32_t tokens = 0;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "app/models.h"
+#include "ops/element.h"
 
 namespace inferscale {
 
@@ -167,9 +168,14 @@ class ToyEngine final : public Engine {
   void EndSession(uint64_t) override {}
 
  private:
-  // The id in a row, the same in all layers, K and V; -1 if they differ.
+  // The id in a row, the same in all layers, K and V; -1 if they differ. Read as f16 it is a small
+  // multiple of 2^-24 and each value's largest number, so a codec keeps it.
   static Token RowToken(const FactKvView& record, uint32_t t) {
     Token first = -1;
+    if (IsQuantised(record.shape.dtype)) {
+      if (record.key_scales == nullptr) return -1;
+      return static_cast<Token>(std::lround(0x1p24 * ReadV(record, 0, t, 0, 0)));
+    }
     for (uint32_t layer = 0; layer < record.shape.layers; ++layer) {
       for (const std::byte* row : {record.K(layer) + t * record.shape.KRowBytes(),
                                    record.V(layer) + t * record.shape.VRowBytes()}) {

@@ -67,6 +67,7 @@ class LlamaEngine final : public Engine {
                    const LlamaEngineOptions& options);
   Status CheckPrompt(Prompt& prompt) const;
   Status CheckTokens(std::span<const Token> tokens) const;
+  bool TakesRecord(const FactKvView& record) const;
 
   LlamaModelPtr model_;
   Vocabulary vocabulary_;
@@ -164,6 +165,13 @@ Status LlamaEngine::CheckTokens(std::span<const Token> tokens) const {
 }
 
 // Also drops the spans if the model can't take them.
+// One of the model's, or the same quantised and with its scales.
+bool LlamaEngine::TakesRecord(const FactKvView& record) const {
+  KvShape shape = record.shape;
+  if (IsQuantised(shape.dtype) && record.key_scales != nullptr) shape.dtype = info_.shape.dtype;
+  return record.data != nullptr && shape == info_.shape;
+}
+
 Status LlamaEngine::CheckPrompt(Prompt& prompt) const {
   if (prompt.tokens.empty()) return Fail(Code::kInvalid, "the prompt is empty");
   if (prompt.tokens.size() > info_.context_tokens) {
@@ -176,7 +184,7 @@ Status LlamaEngine::CheckPrompt(Prompt& prompt) const {
   for (const PromptSpan& span : prompt.spans) {
     const uint64_t record_end = uint64_t{span.record_token} + span.tokens;
     if (span.tokens == 0 || span.first < end || record_end > span.record.tokens ||
-        span.record.data == nullptr || !(span.record.shape == info_.shape)) {
+        !TakesRecord(span.record)) {
       return Fail(Code::kInvalid, "a span of {} tokens at {} overlaps or does not fit its record",
                   span.tokens, span.first);
     }
