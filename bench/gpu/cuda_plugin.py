@@ -30,8 +30,8 @@ HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
 
 class PluginCache(Structure):
     _fields_ = (
-        ("k_base", POINTER(c_uint64)),
-        ("v_base", POINTER(c_uint64)),
+        ("k_base", c_void_p),  # these two arrays are in device memory too
+        ("v_base", c_void_p),
         ("k_page", c_int64),
         ("k_token", c_int64),
         ("k_head", c_int64),

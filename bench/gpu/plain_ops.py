@@ -104,7 +104,8 @@ class PlainOps:
             (cache.k_base, cache.k_page, cache.k_token, cache.k_head, cache.k_scale),
             (cache.v_base, cache.v_page, cache.v_token, cache.v_head, cache.v_scale),
         ):
-            address = base[layer] + transfer.pages[page] * by_page + inside * by_token
+            bases = at(base, cache.layers, torch.int64)
+            address = int(bases[layer]) + transfer.pages[page] * by_page + inside * by_token
             head = by_head // dtype.itemsize
             memory = at(address, (cache.heads - 1) * head + cache.dim, dtype)
             cells.append((memory.as_strided((cache.heads, cache.dim), (head, 1)), scale or 0))

@@ -1,7 +1,7 @@
 """The plug-in's inject and capture as rows of the benchmark (reference.Transfer)."""
 
 import ctypes
-from ctypes import c_int32, c_uint64
+from ctypes import c_int32
 from typing import Protocol
 
 import cuda_plugin as abi
@@ -62,10 +62,12 @@ class Ours:
         bases = request.cache_bases()
         head = 2 * model.dim * size
         token, page = model.heads * head, PAGE * model.heads * head
-        many = c_uint64 * model.layers
+        device = request.records(0).device
+        self._k_base = torch.tensor(bases, dtype=torch.int64, device=device)
+        self._v_base = self._k_base + head // 2
         cache = abi.PluginCache(
-            k_base=many(*bases),
-            v_base=many(*(base + head // 2 for base in bases)),
+            k_base=self._k_base.data_ptr(),
+            v_base=self._v_base.data_ptr(),
             k_page=page,
             k_token=token,
             k_head=head,

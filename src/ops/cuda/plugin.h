@@ -18,7 +18,7 @@ inline constexpr int kNoInstance = -1;  // this (dtype, head_dim, rotation) was 
 
 // An engine's cache, on the device. Strides in bytes, as in ops/cache_layout.h.
 struct PluginCache {
-  const uint64_t* k_base;  // [layers], device addresses
+  const uint64_t* k_base;  // [layers], device addresses, themselves in device memory
   const uint64_t* v_base;
   int64_t k_page, k_token, k_head;
   int64_t v_page, v_token, v_head;
@@ -78,7 +78,7 @@ struct PluginTopK {
   uint8_t row_dtype;   // kF16 or kF32
   uint32_t* out_rows;  // [search_count][k], best first; past the number of results 0xffffffff
   float* out_scores;   // [search_count][k]
-  void* workspace;     // of topk_workspace(...) bytes
+  void* workspace;     // topk_workspace(...) bytes, the first 4 KB of them 0 before the first use
 };
 
 struct PluginDeviceInfo {
