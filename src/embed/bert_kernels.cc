@@ -54,6 +54,9 @@ HWY_INLINE void Block(const float* HWY_RESTRICT weights, const float* HWY_RESTRI
   for (size_t k = 0; k < in; ++k) {
     const Vec w_low = hn::LoadU(d, weights + k * kBertPanel);
     const Vec w_high = hn::LoadU(d, weights + k * kBertPanel + lanes);
+    // The next panel, to the L2 cache: a single text uses each weight too rarely to hide its way.
+    __builtin_prefetch(weights + (k + in) * kBertPanel, 0, 2);
+    __builtin_prefetch(weights + (k + in) * kBertPanel + kBertPanel / 2, 0, 2);
 #pragma GCC unroll 12
     for (size_t r = 0; r < kCount; ++r) {
       const Vec value = hn::Set(d, x[r * in + k]);
