@@ -144,7 +144,8 @@ struct CompactResult {
 };
 
 // An append-only conversation: what was read once is never read again, and no fact comes twice.
-// Used by one thread; must not outlive its App.
+// Used by one thread; must not outlive its App. It is of one tenant and user: kInvalid for
+// another's question.
 class Conversation {
  public:
   virtual ~Conversation() = default;
@@ -191,8 +192,13 @@ class App {
   // ---- upkeep ---------------------------------------------------------------------------------
   // Erases the KV of what was deleted or changed; what Delete and Update could not do themselves.
   virtual Status CollectGarbage() = 0;
-  // CollectGarbage, sweep of unreferenced records, and a full compaction of both stores.
-  virtual Result<CompactReport> Compact() = 0;
+  // CollectGarbage, sweep of unreferenced records, and a full compaction of both stores. Waits
+  // some seconds for another process that encodes, then kConflict. What is in use is what this
+  // application was opened with, or without a model the setting that was put to use last.
+  virtual Result<CompactResult> Compact(bool drop_unused) = 0;
+  // Reads both databases whole: minutes if they are large. kCorrupt if that of the facts is
+  // damaged; false if the catalog of KV was, which is empty now and fills again.
+  virtual Result<bool> Verify() = 0;
   virtual Result<AppStats> Stats() = 0;
 };
 

@@ -63,7 +63,8 @@ class AppImpl final : public App {
   Result<uint64_t> PendingEpisodes() override;
 
   Status CollectGarbage() override;
-  Result<CompactReport> Compact() override;
+  Result<CompactResult> Compact(bool drop_unused) override;
+  Result<bool> Verify() override;
   Result<AppStats> Stats() override;
 
   // ---- answer.cc ---------------------------------------------------------------------------
@@ -84,6 +85,12 @@ class AppImpl final : public App {
   Status OpenAnswers();
   Status EnsureHeaderKv();
   void EraseKvOfTheGone();
+  // The settings that are not in use and their KV.
+  Result<std::vector<UnusedKv>> FindUnused(bool drop);
+  Status SweepOrphans();
+  Result<std::unique_ptr<FileLock>> WaitForEncoder();
+  // What was derived from a user's facts, in memory.
+  void ForgetDerived(const std::string& tenant, const std::string& user);
   void WakeEncoder();
   Status NeedAtLeast(Need need, std::string_view what) const;
   Status PutMissingVectors();
@@ -128,11 +135,13 @@ class AppImpl final : public App {
   std::unique_ptr<WindowChooser> windows_;
 
   std::vector<Token> header_;
-  Hash128 header_key_;  // zero: the header has no KV
+  Hash128 header_key_;
+  std::atomic<bool> header_has_kv_{false};
   Hash128 encoding_;
   std::atomic<uint64_t> stale_kv_{0};
   std::atomic<uint64_t> next_session_{1};
 
+  std::atomic<int> compactions_{0};  // that wait or run: the background encoder lets them first
   Mutex encode_mutex_;  // one encoder in this process; encode.lock keeps out other processes
   std::atomic<int64_t> last_add_ms_{0};
   std::mutex wake_mutex_;

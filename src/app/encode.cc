@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "app/app_impl.h"
@@ -17,6 +18,7 @@ constexpr int64_t kQuietMs = 2000;         // after the last add, before open ep
 // Without news from this process, how often to look for what others have added.
 constexpr std::chrono::milliseconds kFirstPoll{500};
 constexpr std::chrono::milliseconds kLastPoll{16000};
+constexpr std::chrono::milliseconds kLetPass{10};
 
 }  // namespace
 
@@ -263,7 +265,9 @@ void AppImpl::EncodeInBackground(const std::stop_token& stop) {
     const bool quiet = clock_.NowMs() - last_add_ms >= kQuietMs;
     bool worked = false;
     bool failed = false;
-    {
+    if (compactions_ > 0) {
+      std::this_thread::sleep_for(kLetPass);
+    } else {
       MutexLock lock(encode_mutex_);
       // Another process may be encoding: then there is nothing to do here.
       if (auto file_lock = SystemEnv().Lock(options_.data_dir + "/encode.lock"); file_lock) {

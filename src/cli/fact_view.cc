@@ -33,6 +33,9 @@ boost::json::object FactToJson(const Fact& fact) {
           {"expires", TimeOrNull(fact.expires_ms)}};
 }
 
+namespace {
+
+// Its parts below each other.
 std::string DescribeFact(const Fact& fact) {
   std::vector<std::pair<std::string, std::string>> items = {{"id", fact.id}, {"text", fact.text}};
   const auto add = [&](const char* name, const std::string& value) {
@@ -49,6 +52,16 @@ std::string DescribeFact(const Fact& fact) {
   if (fact.updated_ms != fact.created_ms) add("updated", FormatTime(fact.updated_ms));
   if (fact.expires_ms) add("expires", FormatTime(*fact.expires_ms));
   return Listing(items);
+}
+
+}  // namespace
+
+void ShowFact(const Fact& fact, const Options& options) {
+  if (options.json()) {
+    PrintJson(FactToJson(fact));
+  } else {
+    Print(DescribeFact(fact));
+  }
 }
 
 std::string FactDay(const Fact& fact) { return fact.when_ms ? RenderDate(*fact.when_ms) : ""; }

@@ -5,6 +5,7 @@
 #include <boost/json/object.hpp>
 
 #include "app/app.h"
+#include "cli/options.h"
 #include "cli/output.h"
 
 namespace inferscale {
@@ -13,8 +14,8 @@ namespace inferscale {
 // "expires"}: all keys always there, null for what the fact has not.
 boost::json::object FactToJson(const Fact& fact);
 
-// The fact below each other, for one fact.
-std::string DescribeFact(const Fact& fact);
+// One fact with all that it has, in the format that the options name.
+void ShowFact(const Fact& fact, const Options& options);
 
 // "8 May 2023" or nothing.
 std::string FactDay(const Fact& fact);

@@ -1,20 +1,52 @@
 #include <fmt/format.h>
 
+#include <boost/json/array.hpp>
+#include <memory>
+
 #include "cli/output.h"
 #include "cli/verbs.h"
 
 namespace inferscale {
 namespace {
 
-Result<int> Run(const Options& options) {
-  INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kFacts));
-  INFERSCALE_ASSIGN(const CompactReport report, app->Compact());
+std::string Describe(const UnusedKv& kv) {
+  return fmt::format("{} of KV for {}{}", FormatBytes(kv.bytes),
+                     kv.label.empty() ? "an unknown model" : kv.label,
+                     kv.used_ms == 0 ? "" : ", last used on " + RenderDate(kv.used_ms));
+}
+
+boost::json::array UnusedToJson(const std::vector<UnusedKv>& all) {
+  boost::json::array out;
+  for (const UnusedKv& kv : all) {
+    out.push_back({{"label", kv.label},
+                   {"used_ms", kv.used_ms},
+                   {"records", kv.records},
+                   {"bytes", kv.bytes}});
+  }
+  return out;
+}
+
+Result<int> Run(bool drop_unused, const Options& options) {
+  // The model tells what is in use; to look at what is not, it need not be loaded.
+  const bool load = drop_unused && !options.app.model.empty();
+  INFERSCALE_ASSIGN(const auto app,
+                    OpenApplication(options.app, load ? Need::kAnswer : Need::kFacts));
+  INFERSCALE_ASSIGN(const CompactResult result, app->Compact(drop_unused));
+  const CompactReport& report = result.files;
   if (options.json()) {
     PrintJson({{"segments_rewritten", report.segments_rewritten},
                {"segments_removed", report.segments_removed},
                {"segments_busy", report.segments_busy},
-               {"bytes_freed", report.bytes_freed}});
+               {"bytes_freed", report.bytes_freed},
+               {"unused", UnusedToJson(result.unused)},
+               {"unused_dropped", drop_unused}});
   } else {
+    for (const UnusedKv& kv : result.unused) {
+      Print(fmt::format("{}  {}\n", drop_unused ? "Dropped  " : "Unused   ", Describe(kv)));
+    }
+    if (!drop_unused && !result.unused.empty()) {
+      Print("           inferscale compact --unused-models drops it\n");
+    }
     Print(fmt::format("Compacted: {} freed, {} segments rewritten, {} removed\n",
                       FormatBytes(report.bytes_freed), FormatCount(report.segments_rewritten),
                       FormatCount(report.segments_removed)));
@@ -29,10 +61,14 @@ Result<int> Run(const Options& options) {
 }  // namespace
 
 Verb CompactVerb(CLI::App& root) {
-  CLI::App* command =
-      AddCommand(root, "compact", "Rewrite the files, so that what was deleted leaves the disk",
-                 {"inferscale compact", "inferscale compact -o json"});
-  return {command, [](const Options& options) { return Run(options); }};
+  auto drop_unused = std::make_shared<bool>(false);
+  CLI::App* command = AddCommand(
+      root, "compact", "Rewrite the files, so that what was deleted leaves the disk",
+      {"inferscale compact", "inferscale compact --unused-models", "inferscale compact -o json"});
+  command->add_flag("--unused-models", *drop_unused,
+                    "Also drop the KV of every model and --window but those given or configured "
+                    "now; without a --model, but those used last");
+  return {command, [drop_unused](const Options& options) { return Run(*drop_unused, options); }};
 }
 
 }  // namespace inferscale

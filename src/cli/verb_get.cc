@@ -7,11 +7,7 @@ namespace {
 Result<int> Run(const std::string& id, const Options& options) {
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kFacts));
   INFERSCALE_ASSIGN(const Fact fact, app->facts().Get(options.scope.tenant, id));
-  if (options.json()) {
-    PrintJson(FactToJson(fact));
-  } else {
-    Print(DescribeFact(fact));
-  }
+  ShowFact(fact, options);
   return kExitOk;
 }
 

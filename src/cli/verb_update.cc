@@ -38,11 +38,7 @@ Result<int> Run(const Args& args, const Options& options) {
   INFERSCALE_ASSIGN(const FactUpdate update, MakeUpdate(args));
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kSearch));
   INFERSCALE_ASSIGN(const Fact fact, app->Update(options.scope.tenant, args.id, update));
-  if (options.json()) {
-    PrintJson(FactToJson(fact));
-  } else {
-    Print(DescribeFact(fact));
-  }
+  ShowFact(fact, options);
   return kExitOk;
 }
 

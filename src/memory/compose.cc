@@ -11,13 +11,25 @@ namespace inferscale {
 // ---- FactTokens --------------------------------------------------------------------------------
 
 struct FactTokens::Impl {
-  using Entry = std::pair<Hash128, std::shared_ptr<const std::vector<Token>>>;
+  struct Entry {
+    Hash128 owner;
+    Hash128 line;
+    std::shared_ptr<const std::vector<Token>> tokens;
+  };
+  using Lines = std::unordered_map<Hash128, std::list<Entry>::iterator>;
 
   const PromptFormat& format;
   size_t max_facts;
-  Mutex mutex;
+  mutable Mutex mutex;
   std::list<Entry> used GUARDED_BY(mutex);  // most recently used first
-  std::unordered_map<Hash128, std::list<Entry>::iterator> by_line GUARDED_BY(mutex);
+  std::unordered_map<Hash128, Lines> owners GUARDED_BY(mutex);
+
+  void DropLast() REQUIRES(mutex) {
+    const auto lines = owners.find(used.back().owner);
+    lines->second.erase(used.back().line);
+    if (lines->second.empty()) owners.erase(lines);
+    used.pop_back();
+  }
 };
 
 FactTokens::FactTokens(const PromptFormat& format, size_t max_facts)
@@ -25,27 +37,41 @@ FactTokens::FactTokens(const PromptFormat& format, size_t max_facts)
 FactTokens::~FactTokens() = default;
 
 Result<std::shared_ptr<const std::vector<Token>>> FactTokens::Get(const Fact& fact) {
-  // By the line itself: nothing has to be invalidated when a fact changes.
-  const std::string line = RenderFact(fact);
-  const Hash128 key = HashBytes(AsBytes(line));
+  // By the line itself: what is kept for an earlier version is never taken for this one's.
+  const std::string line_text = RenderFact(fact);
+  const Hash128 line = HashBytes(AsBytes(line_text));
+  const Hash128 owner = OwnerHash(fact.scope.tenant, fact.scope.user);
   {
     MutexLock lock(impl_->mutex);
-    if (auto found = impl_->by_line.find(key); found != impl_->by_line.end()) {
-      impl_->used.splice(impl_->used.begin(), impl_->used, found->second);
-      return found->second->second;
+    if (const auto lines = impl_->owners.find(owner); lines != impl_->owners.end()) {
+      if (const auto found = lines->second.find(line); found != lines->second.end()) {
+        impl_->used.splice(impl_->used.begin(), impl_->used, found->second);
+        return found->second->tokens;
+      }
     }
   }
-  INFERSCALE_ASSIGN(std::vector<Token> ids, impl_->format.Text(line));
+  INFERSCALE_ASSIGN(std::vector<Token> ids, impl_->format.Text(line_text));
   auto tokens = std::make_shared<const std::vector<Token>>(std::move(ids));
   MutexLock lock(impl_->mutex);
-  if (impl_->by_line.contains(key)) return tokens;  // another thread was first
-  impl_->used.emplace_front(key, tokens);
-  impl_->by_line.emplace(key, impl_->used.begin());
-  if (impl_->used.size() > impl_->max_facts) {
-    impl_->by_line.erase(impl_->used.back().first);
-    impl_->used.pop_back();
-  }
+  Impl::Lines& lines = impl_->owners[owner];
+  if (lines.contains(line)) return tokens;  // another thread was first
+  impl_->used.push_front({owner, line, tokens});
+  lines.emplace(line, impl_->used.begin());
+  if (impl_->used.size() > impl_->max_facts) impl_->DropLast();
   return tokens;
+}
+
+void FactTokens::Forget(const std::string& tenant, const std::string& user) {
+  MutexLock lock(impl_->mutex);
+  const auto lines = impl_->owners.find(OwnerHash(tenant, user));
+  if (lines == impl_->owners.end()) return;
+  for (const auto& [line, entry] : lines->second) impl_->used.erase(entry);
+  impl_->owners.erase(lines);
+}
+
+size_t FactTokens::size() const {
+  MutexLock lock(impl_->mutex);
+  return impl_->used.size();
 }
 
 // ---- ChoosePieces ------------------------------------------------------------------------------

@@ -73,12 +73,16 @@ struct Composition {
   std::vector<ComposedFact> facts;  // in order
 };
 
-// Token ids of facts' lines, kept while used: a fact's text is tokenised once. Thread-safe.
+// Token ids of facts' lines, kept while used: a fact's text is tokenised once. No user's are shared
+// with another. Thread-safe.
 class FactTokens {
  public:
   FactTokens(const PromptFormat& format, size_t max_facts);
   ~FactTokens();
   Result<std::shared_ptr<const std::vector<Token>>> Get(const Fact& fact);
+  // Keeps nothing of a user's, for one of whose facts has changed or gone.
+  void Forget(const std::string& tenant, const std::string& user);
+  size_t size() const;  // how many facts
 
  private:
   struct Impl;

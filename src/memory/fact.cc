@@ -48,6 +48,10 @@ std::string RenderDate(int64_t unix_ms) {
                      int{date.year()});
 }
 
+Hash128 OwnerHash(const std::string& tenant, const std::string& user) {
+  return Hasher().Add(tenant).Add(user).Digest();
+}
+
 std::string RenderFact(const Fact& fact) {
   std::string line;
   if (fact.when_ms) line = fmt::format("[{}] ", RenderDate(*fact.when_ms));

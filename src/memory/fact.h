@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/result.h"
 
 namespace inferscale {
@@ -42,6 +43,9 @@ struct Fact {
 // The line that the model reads: "[8 May 2023] Ana: text\n", without what the fact has not. Line
 // breaks inside the text become spaces, so that a fact can't pose as several.
 std::string RenderFact(const Fact& fact);
+
+// Names a (tenant, user) without telling who it is.
+Hash128 OwnerHash(const std::string& tenant, const std::string& user);
 
 // "8 May 2023" from Unix ms, UTC.
 std::string RenderDate(int64_t unix_ms);

@@ -32,6 +32,9 @@ struct FactStoreOptions {
   uint32_t episode_facts = 6;         // for new episodes
   size_t max_text_bytes = 16 * 1024;  // of one fact; longer ones are kInvalid
   size_t max_episode_bytes = 4096;    // of text; a further fact opens a new episode
+  // Called with a user's tenant and name after this store has changed or deleted facts of theirs,
+  // so that nothing derived from them is kept. May be called by any thread that uses the store.
+  std::function<void(const std::string&, const std::string&)> on_change = nullptr;
 };
 
 enum class AddEvent : uint8_t { kAdded, kDuplicate };

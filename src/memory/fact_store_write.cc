@@ -121,9 +121,9 @@ Status ForgetDependents(SqlDatabase& db) {
       .Run();
 }
 
-// Deletes the facts in table `changed` with all that was derived from them.
-Result<size_t> DeleteChanged(SqlDatabase& db, std::string_view event, int64_t now_ms) {
-  Owners owners;
+// Deletes the facts in table `changed` with all that was derived from them; `owners` had them.
+Result<size_t> DeleteChanged(SqlDatabase& db, std::string_view event, int64_t now_ms,
+                             Owners& owners) {
   {
     SqlQuery query =
         db.Query("SELECT DISTINCT f.tenant, f.user FROM changed c JOIN facts f ON f.row = c.row");
@@ -254,10 +254,6 @@ class Adder {
 
 }  // namespace
 
-Hash128 OwnerHash(const std::string& tenant, const std::string& user) {
-  return Hasher().Add(tenant).Add(user).Digest();
-}
-
 Hash128 SameHash(const Fact& fact) {
   const Scope& scope = fact.scope;
   return Hasher()
@@ -332,7 +328,7 @@ Result<Fact> SqliteFactStore::Update(const std::string& tenant, const std::strin
                                      const Hash128& embedder_id) {
   const std::string name = fmt::format("fact {}", id);
   INFERSCALE_TRY(CheckVector(vector, name));
-  return Write([&](SqlDatabase& db) -> Result<Fact> {
+  return Change([&](SqlDatabase& db, Owners& owners) -> Result<Fact> {
     const int64_t now = clock_.NowMs();
     INFERSCALE_ASSIGN(const Fact before, FindFact(db, tenant, id, now));
     Fact fact = before;
@@ -362,31 +358,32 @@ Result<Fact> SqliteFactStore::Update(const std::string& tenant, const std::strin
                        .Run());
     if (!vector.empty()) INFERSCALE_TRY(PutVector(db, fact.row, vector, embedder_id));
     if (says_else) INFERSCALE_TRY(PutHistory(db, fact, "UPDATE", before.text));
-    INFERSCALE_TRY(StartGenerations(db, {{tenant, fact.scope.user}}, kOtherChange));
+    owners.emplace(tenant, fact.scope.user);
+    INFERSCALE_TRY(StartGenerations(db, owners, kOtherChange));
     return fact;
   });
 }
 
 Result<size_t> SqliteFactStore::Delete(const std::string& tenant,
                                        std::span<const std::string> ids) {
-  return Write([&](SqlDatabase& db) -> Result<size_t> {
+  return Change([&](SqlDatabase& db, Owners& owners) -> Result<size_t> {
     for (const std::string& id : ids) {
       INFERSCALE_TRY(db.Query("INSERT OR IGNORE INTO changed SELECT row FROM facts WHERE id = "
                               "?1 AND tenant = ?2",
                               id, tenant)
                          .Run());
     }
-    return DeleteChanged(db, "DELETE", clock_.NowMs());
+    return DeleteChanged(db, "DELETE", clock_.NowMs(), owners);
   });
 }
 
 Result<size_t> SqliteFactStore::DeleteScope(const Scope& scope) {
-  return Write([&](SqlDatabase& db) -> Result<size_t> {
+  return Change([&](SqlDatabase& db, Owners& owners) -> Result<size_t> {
     INFERSCALE_TRY(
         db.Query("INSERT INTO changed SELECT row FROM facts f WHERE " + ScopeCondition(scope),
                  scope.tenant, scope.user, scope.agent, scope.run)
             .Run());
-    return DeleteChanged(db, "DELETE", clock_.NowMs());
+    return DeleteChanged(db, "DELETE", clock_.NowMs(), owners);
   });
 }
 
@@ -398,10 +395,10 @@ Result<size_t> SqliteFactStore::DeleteExpired() {
   });
   if (!any) return tl::unexpected(any.error());
   if (*any == 0) return size_t{0};
-  return Write([&](SqlDatabase& db) -> Result<size_t> {
+  return Change([&](SqlDatabase& db, Owners& owners) -> Result<size_t> {
     INFERSCALE_TRY(
         db.Query("INSERT INTO changed SELECT row FROM facts WHERE expires_ms <= ?1", now).Run());
-    return DeleteChanged(db, "EXPIRE", now);
+    return DeleteChanged(db, "EXPIRE", now, owners);
   });
 }
 
@@ -414,8 +411,7 @@ Status SqliteFactStore::PutVectors(std::span<const int64_t> rows,
   for (size_t i = 0; i < rows.size(); ++i) {
     INFERSCALE_TRY(CheckVector(vectors[i], fmt::format("row {}", rows[i])));
   }
-  return Write([&](SqlDatabase& db) -> Status {
-    Owners owners;
+  return Change([&](SqlDatabase& db, Owners& owners) -> Status {
     for (size_t i = 0; i < rows.size(); ++i) {
       SqlQuery owner = db.Query("SELECT tenant, user FROM facts WHERE row = ?1", rows[i]);
       INFERSCALE_ASSIGN(const bool exists, owner.Next());

@@ -16,7 +16,7 @@ struct Entry {
   UserIndex index GUARDED_BY(mutex);
 };
 
-// Least recently used users leave when the budget is exceeded.
+// Least recently used users leave when the budget is exceeded, but never the last one.
 class Cache {
  public:
   explicit Cache(size_t budget) : budget_(budget) {}
@@ -33,6 +33,16 @@ class Cache {
     return recent_.front().entry;
   }
 
+  void Forget(const Hash128& key) EXCLUDES(mutex_) {
+    std::list<Slot> gone;  // freed outside of the lock
+    MutexLock lock(mutex_);
+    const auto found = slots_.find(key);
+    if (found == slots_.end()) return;
+    used_ -= found->second->bytes;
+    gone.splice(gone.end(), recent_, found->second);
+    slots_.erase(found);
+  }
+
   // `entry` now takes `bytes`. Ignored if it has left meanwhile: whoever is searching it still
   // holds it, for that one search.
   void Resize(const Hash128& key, const std::shared_ptr<Entry>& entry, size_t bytes)
@@ -44,7 +54,7 @@ class Cache {
     if (found == slots_.end() || found->second->entry != entry) return;
     used_ = used_ - found->second->bytes + bytes;
     found->second->bytes = bytes;
-    while (used_ > budget_) {
+    while (used_ > budget_ && recent_.size() > 1) {
       used_ -= recent_.back().bytes;
       slots_.erase(recent_.back().key);
       evicted.splice(evicted.end(), recent_, std::prev(recent_.end()));
@@ -76,26 +86,32 @@ struct SearchIndex::Impl {
   FactStore& store;
   const Clock& clock;
   const Hash128 embedder_id;
+  const SearchIndexOptions options;
   Cache cache;
 };
 
 SearchIndex::SearchIndex(FactStore& store, const Clock& clock, const Hash128& embedder_id,
                          SearchIndexOptions options)
-    : impl_(new Impl{store, clock, embedder_id, Cache(options.memory_bytes)}) {}
+    : impl_(new Impl{store, clock, embedder_id, options, Cache(options.memory_bytes)}) {}
 
 SearchIndex::~SearchIndex() = default;
 
 Result<std::vector<SearchHit>> SearchIndex::Search(const SearchQuery& query) {
   if (query.scope.user.empty()) return Fail(Code::kInvalid, "a search needs a user");
   const auto& [tenant, user, agent, run] = query.scope;
-  const Hash128 key = Hasher().Add(tenant).Add(user).Digest();
+  const Hash128 key = OwnerHash(tenant, user);
   const std::shared_ptr<Entry> entry = impl_->cache.Touch(key);
   MutexLock lock(entry->mutex);
   UserIndex& index = entry->index;
-  INFERSCALE_TRY(
-      index.Refresh(impl_->store, tenant, user, impl_->embedder_id, impl_->clock.NowMs()));
+  INFERSCALE_ASSIGN(const bool changed, index.Refresh(impl_->store, tenant, user,
+                                                      impl_->embedder_id, impl_->clock.NowMs()));
+  if (changed && impl_->options.on_change) impl_->options.on_change(tenant, user);
   impl_->cache.Resize(key, entry, index.MemoryBytes());
   return index.Search(query);
+}
+
+void SearchIndex::Forget(const std::string& tenant, const std::string& user) {
+  impl_->cache.Forget(OwnerHash(tenant, user));
 }
 
 size_t SearchIndex::memory_bytes() const { return impl_->cache.used(); }

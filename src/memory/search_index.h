@@ -9,6 +9,7 @@
 #ifndef INFERSCALE_MEMORY_SEARCH_INDEX_H_
 #define INFERSCALE_MEMORY_SEARCH_INDEX_H_
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,7 +40,12 @@ struct SearchHit {
 };
 
 struct SearchIndexOptions {
+  // Of all users together. One user that needs more stays alone in memory until another is
+  // searched: building it for every search would take as much memory, and far more time.
   size_t memory_bytes = size_t{256} << 20;
+  // Called with a tenant and a user by a search which finds that facts of theirs were changed or
+  // deleted since the last one, maybe by another process.
+  std::function<void(const std::string&, const std::string&)> on_change = nullptr;
 };
 
 class SearchIndex {
@@ -53,6 +59,8 @@ class SearchIndex {
   // user take turns. kInvalid if the scope has no user or the vector another size than the facts';
   // else the store's errors.
   Result<std::vector<SearchHit>> Search(const SearchQuery& query);
+  // Keeps nothing of a user in memory.
+  void Forget(const std::string& tenant, const std::string& user);
   size_t memory_bytes() const;
 
  private:

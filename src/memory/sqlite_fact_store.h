@@ -9,9 +9,11 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -94,7 +96,17 @@ class SqliteFactStore final : public FactStore {
                                  size_t size) override;
 
  private:
+  using Owners = std::set<std::pair<std::string, std::string>>;  // (tenant, user)
   Status CheckFact(const Fact& fact, std::string_view name) const;
+  // The write, and then the news of whose facts it changed.
+  template <typename Body>
+  std::invoke_result_t<Body, SqlDatabase&, Owners&> Change(const Body& body) {
+    Owners owners;
+    auto result = Write([&](SqlDatabase& db) { return body(db, owners); });
+    if (!options_.on_change) return result;
+    for (const auto& [tenant, user] : owners) options_.on_change(tenant, user);
+    return result;
+  }
   // The setting's number; a new one if it is named for the first time.
   Result<int64_t> SettingId(const Fingerprint& fingerprint, const Hash128& encoding);
   // Runs `body` on the writing connection in a transaction, and commits if it succeeds.
@@ -139,8 +151,6 @@ Result<int64_t> PutSetting(SqlDatabase& db, const Fingerprint& fingerprint,
 Result<int64_t> FindSetting(SqlDatabase& db, const Fingerprint& fingerprint,
                             const Hash128& encoding);
 
-// The key of a user's generation.
-Hash128 OwnerHash(const std::string& tenant, const std::string& user);
 // A hash of who the facts belong to and what they say: equal for duplicates.
 Hash128 SameHash(const Fact& fact);
 // The id of a fact that is not expired and has this hash, or "".

@@ -46,13 +46,15 @@ std::vector<uint32_t> RankByWords(std::span<const double> scores, size_t depth,
 
 }  // namespace
 
-Status UserIndex::Refresh(FactStore& store, const std::string& tenant, const std::string& user,
-                          const Hash128& embedder_id, int64_t now_ms) {
+Result<bool> UserIndex::Refresh(FactStore& store, const std::string& tenant,
+                                const std::string& user, const Hash128& embedder_id,
+                                int64_t now_ms) {
   // The number before the facts: what changes in between is then read again next time.
   INFERSCALE_ASSIGN(const int64_t generation, store.Generation(tenant, user));
   const bool expired = now_ms >= next_expiry_ms_;
-  if (generation == generation_ && !expired) return {};
+  if (generation == generation_ && !expired) return false;
   const bool only_additions = generation >> 32 == generation_ >> 32 && !expired;
+  const bool changed = !only_additions && generation_ != -1;
   if (!only_additions) *this = UserIndex();
 
   bool sizes_differ = false;
@@ -68,7 +70,7 @@ Status UserIndex::Refresh(FactStore& store, const std::string& tenant, const std
     return Fail(Code::kCorrupt, "a user's vectors of one embedder differ in size");
   }
   generation_ = generation;
-  return {};
+  return changed;
 }
 
 void UserIndex::Add(Fact&& fact, std::span<const float> vector) {

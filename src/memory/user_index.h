@@ -21,9 +21,10 @@ namespace inferscale {
 class UserIndex {
  public:
   // Brings the index up to date with the store. Facts that were added are read; after any other
-  // change, or once a fact has expired, all are. If it fails, the next call goes on.
-  Status Refresh(FactStore& store, const std::string& tenant, const std::string& user,
-                 const Hash128& embedder_id, int64_t now_ms);
+  // change, or once a fact has expired, all are; then it is true that facts in here had changed or
+  // gone. If it fails, the next call goes on.
+  Result<bool> Refresh(FactStore& store, const std::string& tenant, const std::string& user,
+                       const Hash128& embedder_id, int64_t now_ms);
 
   // As SearchIndex::Search. The scope's tenant and user are taken to be this index's.
   Result<std::vector<SearchHit>> Search(const SearchQuery& query) const;

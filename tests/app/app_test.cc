@@ -185,7 +185,7 @@ TEST_F(AppTest, DeletedIsGoneEverywhere) {
     EXPECT_EQ(used.fact.text.find(canary), std::string::npos);
   }
   Encode();
-  ASSERT_TRUE(app_->Compact().has_value());
+  ASSERT_TRUE(app_->Compact(false).has_value());
   EXPECT_FALSE(OnDisk(canary));
   EXPECT_FALSE(OnDisk(AsTokenIds(canary)));
   EXPECT_EQ(log_->wrong_rows, 0U);
@@ -246,6 +246,87 @@ TEST_F(AppTest, AnotherModelInjectsNothingStale) {
   window_ = {WindowKind::kIsolated, 0};
   Reopen("toy v1");
   EXPECT_EQ(*app_->PendingEpisodes(), 2U);
+}
+
+TEST_F(AppTest, SettingsDoNotTakeEachOthersKv) {
+  AddMany(12);
+  const WindowStrategy first = window_;
+  const WindowStrategy second{WindowKind::kIsolated, 0};
+  Encode();
+  window_ = second;
+  Reopen();
+  EXPECT_EQ(*app_->PendingEpisodes(), 2U);
+  Encode();
+  auto kept = app_->Compact(false);
+  ASSERT_TRUE(kept.has_value()) << kept.error().message;
+  ASSERT_EQ(kept->unused.size(), 1U);
+  EXPECT_EQ(kept->unused[0].label, "toy, " + first.ToString());
+  EXPECT_EQ(kept->unused[0].records, 1U);  // the header and the first episode are of both
+  EXPECT_GT(kept->unused[0].bytes, 0U);
+  for (int turn = 0; turn < 3; ++turn) {
+    window_ = turn % 2 == 0 ? first : second;
+    Reopen();
+    EXPECT_EQ(*app_->PendingEpisodes(), 0U);
+    EXPECT_EQ(Injected(Ask("topic")), 12U);
+  }
+  auto dropped = app_->Compact(true);
+  ASSERT_TRUE(dropped.has_value());
+  ASSERT_EQ(dropped->unused.size(), 1U);
+  EXPECT_EQ(dropped->unused[0].label, "toy, " + second.ToString());
+  EXPECT_EQ(*app_->PendingEpisodes(), 0U);
+  EXPECT_EQ(Injected(Ask("topic")), 12U);
+  EXPECT_EQ(app_->Stats()->kv->records, 3U);
+  window_ = second;
+  Reopen();
+  EXPECT_EQ(*app_->PendingEpisodes(), 2U);
+}
+
+TEST_F(AppTest, ACompactionWithoutAModelKeepsTheHeader) {
+  AddMany(12);
+  Encode();
+  Reopen("toy v2");  // put to use last, though nothing was encoded
+  app_.reset();
+  auto opened = OpenApp(Options(), Models{});
+  ASSERT_TRUE(opened.has_value()) << opened.error().message;
+  auto kept = (*opened)->Compact(false);
+  ASSERT_TRUE(kept.has_value()) << kept.error().message;
+  ASSERT_EQ(kept->unused.size(), 1U);
+  EXPECT_EQ(kept->unused[0].records, 3U);
+  opened->reset();
+  const uint64_t before = log_->encoded_tokens;
+  Reopen();
+  Reopen("toy v2");
+  EXPECT_EQ(log_->encoded_tokens, before);
+  app_.reset();
+  opened = OpenApp(Options(), Models{});
+  EXPECT_EQ((*opened)->Compact(true)->unused.size(), 1U);
+  EXPECT_EQ((*opened)->Stats()->kv->records, 1U);
+  EXPECT_TRUE(*(*opened)->Verify());
+}
+
+TEST_F(AppTest, ACompactionGetsItsTurn) {
+  AddMany(300);
+  app_->StartBackgroundEncoding();
+  const auto compacted = app_->Compact(false);
+  EXPECT_TRUE(compacted.has_value()) << compacted.error().message;
+  auto other = OpenApp(Options(), ToyModels(log_));  // as another process would
+  ASSERT_TRUE(other.has_value());
+  const auto beside = (*other)->Compact(false);
+  EXPECT_TRUE(beside.has_value()) << beside.error().message;
+}
+
+TEST_F(AppTest, AConversationIsOfOneUser) {
+  AddMany(6, "topic", "ana");
+  AddMany(6, "topic", "bob");
+  auto conversation = app_->StartConversation();
+  AskRequest request;
+  request.scope.user = "ana";
+  request.question = "topic";
+  ASSERT_TRUE(conversation->Ask(request, nullptr).has_value());
+  request.scope.user = "bob";
+  EXPECT_EQ(conversation->Ask(request, nullptr).error().code, Code::kInvalid);
+  request.scope = {"acme", "ana", {}, {}};
+  EXPECT_EQ(conversation->Ask(request, nullptr).error().code, Code::kInvalid);
 }
 
 TEST_F(AppTest, LostKvIsComputedAndComesBack) {

@@ -78,7 +78,7 @@ AppOptions Options(const fs::path& dir) {
     } else if (what < 9) {
       if (!app.EncodePending(nullptr, {})) say("E encode\n");
     } else {
-      if (!app.Compact()) say("E compact\n");
+      if (!app.Compact(false)) say("E compact\n");
     }
   }
 }

@@ -248,6 +248,24 @@ TEST_F(ComposeTest, TooLittleKvIsNotWorthACopy) {
   EXPECT_FALSE(made->facts[0].injected);
 }
 
+TEST_F(ComposeTest, TokensGoWithTheUserWhoseTheyAre) {
+  Build({3});
+  std::vector<Fact> facts = episodes_.at(1).facts;
+  for (Fact& fact : facts) fact.scope.user = "ana";
+  Fact other = facts[0];
+  other.scope.user = "ben";
+  for (const Fact& fact : facts) ASSERT_TRUE(tokens_.Get(fact).has_value());
+  const auto kept = tokens_.Get(other);
+  EXPECT_EQ(tokens_.size(), 4U);
+  EXPECT_NE(*kept, *tokens_.Get(facts[0]));  // the same text, but another user's
+  tokens_.Forget("default", "ana");
+  EXPECT_EQ(tokens_.size(), 1U);
+  EXPECT_EQ(*kept, *tokens_.Get(other));
+  tokens_.Forget("default", "nobody");
+  tokens_.Forget("default", "ben");
+  EXPECT_EQ(tokens_.size(), 0U);
+}
+
 TEST_F(ComposeTest, TokensAreKeptUpToTheLimit) {
   FactTokens small(format_, 2);
   Build({4});
@@ -257,6 +275,7 @@ TEST_F(ComposeTest, TokensAreKeptUpToTheLimit) {
       ASSERT_TRUE(ids.has_value());
       const std::string line = RenderFact(fact);
       EXPECT_TRUE(std::equal(line.begin(), line.end(), (*ids)->begin(), (*ids)->end()));
+      EXPECT_LE(small.size(), 2U);
     }
   }
 }

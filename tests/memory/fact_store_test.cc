@@ -213,6 +213,32 @@ TEST_F(FactStoreTest, GenerationsGrowWithEveryChange) {
   EXPECT_TRUE(grew());
 }
 
+TEST_F(FactStoreTest, ChangesAreTold) {
+  Strings told;
+  options_.on_change = [&](const std::string& tenant, const std::string& user) {
+    told.push_back(tenant + "/" + user);
+  };
+  Reopen();
+  const auto news = [&] { return std::exchange(told, {}); };
+  const std::string id = Add("a");
+  Fact fact = MakeFact("b", {"t2", "ben", "", ""});
+  fact.expires_ms = clock_.NowMs() + 100;
+  Add(fact);
+  EXPECT_EQ(news(), Strings{});  // nothing is known yet of what is new
+  UpdateText(id, "c");
+  EXPECT_EQ(news(), Strings{"default/ana"});
+  clock_.Advance(100);
+  ASSERT_OK(store_->DeleteExpired());
+  EXPECT_EQ(news(), Strings{"t2/ben"});
+  Delete(id);
+  EXPECT_EQ(news(), Strings{"default/ana"});
+  Delete(id);
+  EXPECT_EQ(news(), Strings{});
+  Add("d");
+  ASSERT_OK(store_->DeleteScope({"default", "", "", ""}));
+  EXPECT_EQ(news(), Strings{"default/ana"});
+}
+
 TEST_F(FactStoreTest, VectorsBelongToTheirEmbedder) {
   const std::string a = Add(MakeFact("a"), {1.0F, -0.5F});
   const std::string b = Add("b");

@@ -337,17 +337,56 @@ TEST_F(SearchIndexTest, StaysWithinTheBudget) {
     EXPECT_GT(one_user, 30 * (sizeof(Fact) + kDims * 2));
   }
   for (int u = 1; u < 12; ++u) AddFacts("user" + std::to_string(u), 30);
-  for (const size_t budget : {size_t{1}, one_user * 3}) {
-    SearchIndex index(*reader_, clock_, kEmbedder, {budget});
-    bool used = false;
-    for (int i = 0; i < 60; ++i) {
-      const std::string user = "user" + std::to_string(random_() % 12);
-      ASSERT_NO_FATAL_FAILURE(CheckRandomSearches(index, user, 1));
-      EXPECT_LE(index.memory_bytes(), budget);
-      used |= index.memory_bytes() > 0;
-    }
-    EXPECT_EQ(used, budget > one_user);
+  SearchIndex index(*reader_, clock_, kEmbedder, {one_user * 3});
+  for (int i = 0; i < 60; ++i) {
+    const std::string user = "user" + std::to_string(random_() % 12);
+    ASSERT_NO_FATAL_FAILURE(CheckRandomSearches(index, user, 1));
+    EXPECT_LE(index.memory_bytes(), one_user * 3);
+    EXPECT_GT(index.memory_bytes(), 0U);
   }
+}
+
+TEST_F(SearchIndexTest, AUserLargerThanTheBudgetStaysAlone) {
+  AddFacts("small", 3);
+  AddFacts("large", 200);
+  size_t small = 0;
+  size_t large = 0;
+  {
+    SearchIndex index(*reader_, clock_, kEmbedder, {});
+    ASSERT_TRUE(Ask(index, "small", "river"));
+    small = index.memory_bytes();
+    ASSERT_TRUE(Ask(index, "large", "river"));
+    large = index.memory_bytes() - small;
+  }
+  ASSERT_GT(large, 4 * small);
+  SearchIndex index(*reader_, clock_, kEmbedder, {2 * small});
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_NO_FATAL_FAILURE(CheckRandomSearches(index, "small", 1));
+    EXPECT_EQ(index.memory_bytes(), small);
+    ASSERT_NO_FATAL_FAILURE(CheckRandomSearches(index, "large", 3));
+    EXPECT_EQ(index.memory_bytes(), large);
+  }
+  index.Forget("default", "large");
+  EXPECT_EQ(index.memory_bytes(), 0U);
+  ASSERT_NO_FATAL_FAILURE(CheckRandomSearches(index, "large", 1));
+}
+
+TEST_F(SearchIndexTest, TellsOfWhatOtherProcessesChanged) {
+  AddFacts("ana", 5);
+  std::vector<std::string> told;
+  SearchIndex index(*reader_, clock_, kEmbedder,
+                    {.on_change = [&](const std::string& tenant, const std::string& user) {
+                      told.push_back(tenant + "/" + user);
+                    }});
+  ASSERT_TRUE(Ask(index, "ana", "river"));
+  AddFacts("ana", 5);
+  ASSERT_TRUE(Ask(index, "ana", "river"));
+  EXPECT_TRUE(told.empty());
+  ASSERT_TRUE(writer_->DeleteScope({"default", "ana", "", ""}).has_value());
+  ASSERT_TRUE(Ask(index, "ana", "river"));
+  EXPECT_EQ(told, std::vector<std::string>{"default/ana"});
+  ASSERT_TRUE(Ask(index, "ana", "river"));
+  EXPECT_EQ(told.size(), 1U);
 }
 
 TEST_F(SearchIndexTest, ManyThreadsOverAChangingStore) {
