@@ -1,0 +1,1 @@
+inferscale_fuzz(fuzz_key_scales SOURCES fuzz_key_scales.cc LIBS inferscale_kv)
