@@ -444,6 +444,7 @@ DeviceArenaStats DeviceArena::stats() {
 
 SlabSource PinnedSlab(std::shared_ptr<Device> device) {
   return [device = std::move(device)](uint64_t bytes) -> Result<std::shared_ptr<std::byte>> {
+    INFERSCALE_TRY(device->Bind());
     INFERSCALE_ASSIGN(auto memory, device->AllocPinned(bytes));
     const auto owner = std::make_shared<DeviceMemory>(std::move(memory));
     return std::shared_ptr<std::byte>(owner, owner->data());

@@ -23,7 +23,6 @@ class DeviceArenaTest : public testing::Test {
  protected:
   // Records 1 to `count` on the disk, or in host memory too.
   void Make(uint64_t count, const DeviceArenaOptions& options, Tier where = Tier::kDisk) {
-    std::printf("INFERSCALE_TEST_SEED=%u\n", TestSeed());
     reader_ = nullptr;
     world_ = std::make_unique<DeviceWorld>(options);
     for (uint64_t n = 1; n <= count; ++n) Put(n, "tenant");

@@ -29,7 +29,6 @@ Sample MakeRecord(Random& random, uint64_t n) {
 }
 
 TEST(DeviceInject, FromDiskIntoAPagedCache) {
-  std::printf("INFERSCALE_TEST_SEED=%u\n", TestSeed());
   Random random(TestSeed());
   DeviceWorld world({.budget = 1 << 20});
   std::vector<Sample> samples;

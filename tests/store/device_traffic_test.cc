@@ -221,7 +221,6 @@ class Traffic {
 };
 
 TEST(DeviceTraffic, EveryReaderSeesItsRecords) {
-  std::printf("INFERSCALE_TEST_SEED=%u\n", TestSeed());
   Traffic traffic;
   traffic.Run(200, false);
   const DeviceArenaStats stats = traffic.world().arena->stats();
@@ -232,7 +231,6 @@ TEST(DeviceTraffic, EveryReaderSeesItsRecords) {
 }
 
 TEST(DeviceTraffic, RefusalsOfTheDeviceBreakNothing) {
-  std::printf("INFERSCALE_TEST_SEED=%u\n", TestSeed());
   Traffic traffic;
   SetEmulatedRules({.lazy = true, .seed = TestSeed(), .refuse_copy = 0.1, .refuse_event = 0.1});
   traffic.Run(200, true);
