@@ -167,11 +167,12 @@ Status AppImpl::EnsureHeaderKv() {
     }
   }
   header_has_kv_ = true;
-  return facts_->UseSetting(
-      {codec_->fingerprint(), encoding_,
-       fmt::format("{}, {}", model.name.empty() ? model.architecture : model.name,
-                   options_.window.ToString()),
-       header_key_});
+  std::string label = fmt::format("{}, {}", model.name.empty() ? model.architecture : model.name,
+                                  options_.window.ToString());
+  if (options_.kv_codec != KvCodec::kNone) {
+    label.append(", ").append(KvCodecName(options_.kv_codec));
+  }
+  return facts_->UseSetting({codec_->fingerprint(), encoding_, std::move(label), header_key_});
 }
 
 Status AppImpl::NeedAtLeast(Need need, std::string_view what) const {

@@ -9,8 +9,8 @@
 // and NaNs don't count in the maximum; infinities are clamped, a NaN is 0 in i8 and stays one in
 // f8e4m3.
 //
-// Why keys differ from values: a few channels of a model's keys are tens of times larger than the
-// others, for every token. A scale for each row would leave the small channels hardly any steps.
+// Why keys differ from values: a few channels of a model's keys are far larger than the others, the
+// same ones for every token. So a scale for each channel fits, and takes no room in a record.
 #ifndef INFERSCALE_OPS_CODEC_CODEC_H_
 #define INFERSCALE_OPS_CODEC_CODEC_H_
 
