@@ -90,13 +90,13 @@ INFERSCALE_DEVICE void CaptureBody(const TransferParams& params) {
       const float scale = Divide(largest, kRecord == Dtype::kI8 ? 127.0F : 448.0F);
       if (!active) continue;
       if (work.unit == 0) *RecordValueScale<kDim>(params, work, item) = scale;
-      store(OneScale{scale});
+      store(OneScale(scale));
     } else {
       store(NoScale{});
     }
-    MoveKey<kRecord, kInterleaved>(rotation, ka, kb,
-                                   CacheScale<kCache>(cache, cache.k_scale, work, item),
-                                   RecordKeyScale<kRecord, kDim>(params, work, item), to.k);
+    MoveKey<kRecord, kInterleaved>(
+        rotation, ka, kb, CacheScale<kCache>(cache, cache.k_scale, work, item),
+        RecordKeyScale<kRecord, kDim>(params, work, rotation, item), to.k);
     from.k += from.k_step;
     from.v += from.v_step;
     to.k += to.k_step;

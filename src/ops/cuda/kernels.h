@@ -26,9 +26,9 @@ struct TransferKernels {
 };
 
 // Blocks for each multiprocessor: as many as have the registers for all that is in flight.
-inline constexpr int kInjectBlocks = 3;
+inline constexpr int kInjectBlocks = 6;
 template <Dtype kRecord>
-inline constexpr int kCaptureBlocks = IsQuantised(kRecord) ? 2 : 4;
+inline constexpr int kCaptureBlocks = IsQuantised(kRecord) ? 4 : 8;
 
 template <Dtype kRecord, Dtype kCache, int kDim, bool kInterleaved>
 INFERSCALE_KERNEL(kInjectBlocks)

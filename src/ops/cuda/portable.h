@@ -131,6 +131,9 @@ __device__ __forceinline__ void StoreStream(T* to, T value) {
 
 __device__ __forceinline__ void SyncThreads() { __syncthreads(); }
 __device__ __forceinline__ bool SyncThreadsOr(bool value) { return __syncthreads_or(value) != 0; }
+__device__ __forceinline__ uint32_t SyncThreadsCount(bool value) {
+  return static_cast<uint32_t>(__syncthreads_count(value));
+}
 __device__ __forceinline__ void SyncWarp() { __syncwarp(); }
 __device__ __forceinline__ void ThreadFence() { __threadfence(); }
 template <typename T>
@@ -228,6 +231,11 @@ inline bool SyncThreadsOr(bool value, Where where = Where::Current()) {
     if (other != 0) return true;
   }
   return false;
+}
+inline uint32_t SyncThreadsCount(bool value, Where where = Where::Current()) {
+  uint32_t count = 0;
+  for (const uint64_t other : MeetBlock("SyncThreadsCount", value, where)) count += other != 0;
+  return count;
 }
 inline void SyncWarp(Where where = Where::Current()) { MeetWarp("SyncWarp", 0, where); }
 inline void ThreadFence() {}

@@ -11,7 +11,8 @@
 
 namespace inferscale::cuda {
 
-inline constexpr int kWarps = 8;
+// Few, because facts are short: a block's warps beyond the end of one have nothing to do.
+inline constexpr int kWarps = 4;
 inline constexpr int kTransferThreads = 32 * kWarps;
 
 // By value in the kernel's arguments, so a launch uploads and allocates nothing and a CUDA graph
@@ -170,48 +171,57 @@ INFERSCALE_DEVICE void Turn(const Rotation& rotation, Float2 (&a)[4], Float2 (&b
   }
 }
 
-// What an element times gives the number: nothing, one scale for all, or one for each of a head's
-// dims.
+// What an element is to be multiplied with to give the number: nothing, one scale for all of a
+// head, or one for each of a lane's sixteen elements (the first eight, and the others).
 struct NoScale {
-  INFERSCALE_DEVICE void Apply(Float2 (&)[4], uint32_t) const {}
-  INFERSCALE_DEVICE void Remove(Float2 (&)[4], uint32_t) const {}
+  INFERSCALE_DEVICE void Apply(Float2 (&)[4], int) const {}
+  INFERSCALE_DEVICE void Remove(Float2 (&)[4], int) const {}
 };
 
+// a / b rounded like the division, but quicker where 1 / b is known (Markstein's theorem).
+INFERSCALE_DEVICE float Quotient(float a, float b, float inverse) {
+  const float near = Multiply(a, inverse);
+  const float exact = Fma(Fma(-near, b, a), inverse, near);
+  return exact == exact && near != 0.0F ? exact : near;  // infinities, and zeros with their sign
+}
+
+// 0 makes zeros.
 struct OneScale {
   float scale;
+  float inverse;
 
-  INFERSCALE_DEVICE void Apply(Float2 (&x)[4], uint32_t) const {
+  INFERSCALE_DEVICE explicit OneScale(float value)
+      : scale(value), inverse(value == 0.0F ? 0.0F : Divide(1.0F, value)) {}
+  INFERSCALE_DEVICE void Apply(Float2 (&x)[4], int) const {
     INFERSCALE_UNROLL
     for (int i = 0; i < 4; ++i) x[i] = {Multiply(x[i].x, scale), Multiply(x[i].y, scale)};
   }
-  INFERSCALE_DEVICE void Remove(Float2 (&x)[4], uint32_t) const {
+  INFERSCALE_DEVICE void Remove(Float2 (&x)[4], int) const {
     INFERSCALE_UNROLL
-    for (int i = 0; i < 4; ++i) x[i] = {Divide(x[i].x, scale), Divide(x[i].y, scale)};
-  }
-  // A scale of 0 makes zeros.
-  INFERSCALE_DEVICE static float Divide(float value, float scale) {
-    return scale == 0.0F ? 0.0F : ::inferscale::cuda::Divide(value, scale);
+    for (int i = 0; i < 4; ++i) {
+      x[i] = {Quotient(x[i].x, scale, inverse), Quotient(x[i].y, scale, inverse)};
+    }
   }
 };
 
-struct DimScales {
-  const float* of_head;
+struct LaneScales {
+  float scale[2][8];
 
-  INFERSCALE_DEVICE void Apply(Float2 (&x)[4], uint32_t first) const {
-    float scale[8];
-    LoadTable8(of_head + first, scale);
+  INFERSCALE_DEVICE void Apply(Float2 (&x)[4], int half) const {
     INFERSCALE_UNROLL
     for (int i = 0; i < 4; ++i) {
-      x[i] = {Multiply(x[i].x, scale[2 * i]), Multiply(x[i].y, scale[2 * i + 1])};
+      x[i] = {Multiply(x[i].x, scale[half][2 * i]), Multiply(x[i].y, scale[half][2 * i + 1])};
     }
   }
-  INFERSCALE_DEVICE void Remove(Float2 (&x)[4], uint32_t first) const {
-    float scale[8];
-    LoadTable8(of_head + first, scale);
+  INFERSCALE_DEVICE void Remove(Float2 (&x)[4], int half) const {
     INFERSCALE_UNROLL
     for (int i = 0; i < 4; ++i) {
-      x[i] = {OneScale::Divide(x[i].x, scale[2 * i]), OneScale::Divide(x[i].y, scale[2 * i + 1])};
+      x[i] = {DivideByScale(x[i].x, scale[half][2 * i]),
+              DivideByScale(x[i].y, scale[half][2 * i + 1])};
     }
+  }
+  INFERSCALE_DEVICE static float DivideByScale(float value, float by) {
+    return by == 0.0F ? 0.0F : Divide(value, by);
   }
 };
 
@@ -264,11 +274,11 @@ INFERSCALE_DEVICE void MoveKey(const Rotation& rotation, const Pack8<kFrom>& a,
   Float2 x[4], y[4];
   Unpack(a, x);
   Unpack(b, y);
-  from_scale.Apply(x, rotation.a);
-  from_scale.Apply(y, rotation.b);
+  from_scale.Apply(x, 0);
+  from_scale.Apply(y, 1);
   if (rotation.rotated) Turn<kInterleaved>(rotation, x, y);
-  to_scale.Remove(x, rotation.a);
-  to_scale.Remove(y, rotation.b);
+  to_scale.Remove(x, 0);
+  to_scale.Remove(y, 1);
   Pack<kTo>(x).Store(to + rotation.a * kSize);
   Pack<kTo>(y).Store(to + rotation.b * kSize);
 }
@@ -309,10 +319,14 @@ INFERSCALE_DEVICE Rows CacheRows(const TransferParams& params, const LaneWork& w
 
 template <Dtype kRecord, int kDim>
 INFERSCALE_DEVICE auto RecordKeyScale(const TransferParams& params, const LaneWork& work,
-                                      uint32_t item) {
+                                      const Rotation& rotation, uint32_t item) {
   if constexpr (IsQuantised(kRecord)) {
     const size_t row = size_t{work.LayerOf(item)} * params.cache.heads + work.HeadOf(item);
-    return DimScales{params.key_scales + row * kDim};
+    const float* of_head = params.key_scales + row * kDim;
+    LaneScales scales;
+    LoadTable8(of_head + rotation.a, scales.scale[0]);
+    LoadTable8(of_head + rotation.b, scales.scale[1]);
+    return scales;
   } else {
     return NoScale{};
   }
@@ -334,9 +348,9 @@ template <Dtype kCache>
 INFERSCALE_DEVICE auto CacheScale(const PluginCache& cache, const float* scales,
                                   const LaneWork& work, uint32_t item) {
   if constexpr (IsQuantised(kCache)) {
-    if (scales == nullptr) return OneScale{1.0F};
+    if (scales == nullptr) return OneScale(1.0F);
     const uint32_t head = cache.scale_heads == 1 ? 0 : work.HeadOf(item);
-    return OneScale{scales[work.LayerOf(item) * cache.scale_heads + head]};
+    return OneScale(scales[work.LayerOf(item) * cache.scale_heads + head]);
   } else {
     return NoScale{};
   }

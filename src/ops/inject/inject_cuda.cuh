@@ -16,6 +16,7 @@ INFERSCALE_DEVICE void InjectBody(const TransferParams& params) {
   const uint32_t v_a = work.unit * 8, v_b = kDim / 2 + v_a;
 
   Pack8<kRecord> ka[kItems], kb[kItems], va[kItems], vb[kItems];
+  [[maybe_unused]] float value_scale[kItems];
   Rows from = RecordRows<kRecord, kDim>(params, work);
   const uint64_t policy = ReadOncePolicy();
   INFERSCALE_UNROLL
@@ -25,6 +26,9 @@ INFERSCALE_DEVICE void InjectBody(const TransferParams& params) {
     kb[item].Load(from.k + rotation.b * kRecordSize, policy);
     va[item].Load(from.v + v_a * kRecordSize, policy);
     vb[item].Load(from.v + v_b * kRecordSize, policy);
+    if constexpr (IsQuantised(kRecord)) {
+      value_scale[item] = *RecordValueScale<kDim>(params, work, item);
+    }
     from.k += from.k_step;
     from.v += from.v_step;
   }
@@ -33,7 +37,7 @@ INFERSCALE_DEVICE void InjectBody(const TransferParams& params) {
   for (uint32_t item = 0; item < kItems; ++item) {
     if (item >= work.items) break;
     MoveKey<kCache, kInterleaved>(rotation, ka[item], kb[item],
-                                  RecordKeyScale<kRecord, kDim>(params, work, item),
+                                  RecordKeyScale<kRecord, kDim>(params, work, rotation, item),
                                   CacheScale<kCache>(cache, cache.k_scale, work, item), to.k);
     const auto to_scale = CacheScale<kCache>(cache, cache.v_scale, work, item);
     const auto store = [&](auto from_scale) {
@@ -41,7 +45,7 @@ INFERSCALE_DEVICE void InjectBody(const TransferParams& params) {
       MoveValue<kCache>(vb[item], from_scale, to_scale).Store(to.v + v_b * kCacheSize);
     };
     if constexpr (IsQuantised(kRecord)) {
-      store(OneScale{*RecordValueScale<kDim>(params, work, item)});
+      store(OneScale(value_scale[item]));
     } else {
       store(NoScale{});
     }
