@@ -14,7 +14,7 @@ namespace inferscale {
 namespace {
 
 constexpr uint32_t kItemTokens = 256;  // of the calibration text in one causal pass
-// Room above the largest key of the calibration text; docs/codecs.md has the measurement.
+// Room above the largest key of the calibration text; it costs int8 a third of a bit.
 constexpr float kMargin = 1.25F;
 // Writing the file takes milliseconds; a quarter of a minute is enough.
 constexpr std::chrono::milliseconds kLockPause{25};
