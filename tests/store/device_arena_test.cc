@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "device_world.h"
 
@@ -186,6 +188,58 @@ TEST_F(DeviceArenaTest, ErasedIsGoneAtOnceAndWiped) {
     SetEmulatedRules({});  // finishes the arena's stream; memory of this device can be looked at
     EXPECT_TRUE(std::all_of(place, place + kBytes, [](std::byte b) { return b == std::byte{0}; }));
   }
+}
+
+// A store that does something between reading a record and handing it out.
+class InterruptedStore final : public KvStore {
+ public:
+  explicit InterruptedStore(KvStore& store) : store_(store) {}
+  std::function<void()> meanwhile;
+
+  Result<std::shared_ptr<const PinnedKv>> Get(const Hash128& key, const Fingerprint& fingerprint,
+                                              const KvShape& shape) override {
+    auto pin = store_.Get(key, fingerprint, shape);
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    return pin;
+  }
+  Status Put(std::span<const KvPut> records) override { return store_.Put(records); }
+  bool Contains(const Hash128& key) override { return store_.Contains(key); }
+  Status Erase(std::span<const Hash128> keys) override { return store_.Erase(keys); }
+  Result<CompactReport> Compact(bool full) override { return store_.Compact(full); }
+  Result<std::vector<Hash128>> Keys() override { return store_.Keys(); }
+  Result<uint64_t> BytesOf(std::span<const Hash128> keys) override { return store_.BytesOf(keys); }
+  Result<bool> Verify() override { return store_.Verify(); }
+  KvStoreStats stats() override { return store_.stats(); }
+
+ private:
+  KvStore& store_;
+};
+
+TEST_F(DeviceArenaTest, WhatIsErasedOnItsWayDoesNotComeIn) {
+  Make(2, {.budget = 1 << 20});
+  const auto store = std::make_shared<InterruptedStore>(*world_->store);
+  world_->arena = DeviceArena::Create(world_->device, store, {.budget = 1 << 20}).value();
+  store->meanwhile = [&] {
+    ASSERT_TRUE(EraseSamples(*store, {1}));
+    const Hash128 key = SampleKey(1);
+    arena().Forget({&key, 1});
+  };
+  const auto pins = Get({1, 2});
+  EXPECT_EQ(CodeOf(pins, 0), Code::kNotFound);
+  ASSERT_TRUE(pins->records()[1]);
+  reader_->Read(*pins->records()[1], Of(2));
+  reader_->Check();
+  EXPECT_EQ(arena().stats().bytes, kBytes);
+}
+
+TEST_F(DeviceArenaTest, WhatAnotherBroughtInMeanwhileIsNotCopiedAgain) {
+  Make(1, {.budget = 1 << 20});
+  const auto store = std::make_shared<InterruptedStore>(*world_->store);
+  world_->arena = DeviceArena::Create(world_->device, store, {.budget = 1 << 20}).value();
+  store->meanwhile = [&] { Read(1); };
+  Read(1);
+  reader_->Check();
+  EXPECT_EQ(arena().stats().copies, 1U);
 }
 
 TEST_F(DeviceArenaTest, PrefetchBringsInAsMuchAsFits) {
