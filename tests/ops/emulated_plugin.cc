@@ -31,7 +31,11 @@ using namespace cuda;
 // Aligned as cudaMalloc's, and no larger than asked for, so that AddressSanitizer sees what runs
 // over.
 int Alloc(uint64_t bytes, void** out) {
-  if (emulated::IsRefused(emulated::Call::kAlloc)) return emulated::kRefused;
+  // Not left to AddressSanitizer, which ends the program.
+  constexpr uint64_t kDeviceBytes = uint64_t{1} << 36;
+  if (bytes > kDeviceBytes || emulated::IsRefused(emulated::Call::kAlloc)) {
+    return emulated::kRefused;
+  }
   return posix_memalign(out, 256, bytes);
 }
 int Free(void* memory) {
