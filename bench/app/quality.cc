@@ -4,7 +4,8 @@
 // prefill of the same facts in another order: what order alone does.
 //
 //   quality CONVERSATION.jsonl QUESTIONS.jsonl [--turns N] [--questions N] [--facts K]
-//           [--threads N] [--quick] [--codec int8|fp8]
+//           [--threads N] [--windows "isolated anchor(20) ..."] [--sizes "6 3 1"]
+//           [--codec int8|fp8]
 //
 // With --codec it tells instead what storing KV quantised does, and nothing else: mean
 // KL(unquantised KV || quantised KV) over the same positions, the same facts injected both times.
@@ -291,13 +292,20 @@ class Study {
   std::vector<Logits> full_;
 };
 
+std::vector<std::string> Split(const std::string& words) {
+  std::istringstream in(words);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
 int Main(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   size_t questions = 24;
   size_t turns = SIZE_MAX;
   AppOptions options;
   options.slots = 1;
-  bool quick = false;
+  std::vector<std::string> windows = {"isolated",  "window(5)",  "session",
+                                      "anchor(8)", "anchor(20)", "neighbours(5)"};
+  std::vector<std::string> sizes = {"6", "3", "1"};
   std::optional<KvCodec> codec;
   std::vector<std::string> files;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -311,8 +319,10 @@ int Main(int argc, char** argv) {
       options.threads = std::stoi(args[++i]);
     } else if (args[i] == "--codec" && i + 1 < args.size()) {
       codec = Must(ParseKvCodec(args[++i]), "--codec");
-    } else if (args[i] == "--quick") {
-      quick = true;
+    } else if (args[i] == "--windows" && i + 1 < args.size()) {
+      windows = Split(args[++i]);
+    } else if (args[i] == "--sizes" && i + 1 < args.size()) {
+      sizes = Split(args[++i]);
     } else {
       files.push_back(args[i]);
     }
@@ -337,11 +347,8 @@ int Main(int argc, char** argv) {
   fmt::print(
       "| window | facts in an episode | plain | KL to full prefill [95 %] | same top token | "
       "tokens computed for one stored |\n|---|---|---|---|---|---|\n");
-  const std::vector<std::string> windows =
-      quick ? std::vector<std::string>{"isolated", "anchor(20)"}
-            : std::vector<std::string>{"isolated",  "window(5)",  "session",
-                                       "anchor(8)", "anchor(20)", "neighbours(5)"};
-  for (const uint32_t size : quick ? std::vector<uint32_t>{6} : std::vector<uint32_t>{6, 3, 1}) {
+  for (const std::string& text : sizes) {
+    const auto size = static_cast<uint32_t>(std::stoul(text));
     study.Reference(size);
     for (const std::string& window : windows) {
       study.Arm(Must(ParseWindow(window), "window"), size, {0, 3, 5});
