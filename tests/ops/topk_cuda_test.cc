@@ -2,6 +2,8 @@
 // reference.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -27,6 +29,14 @@ TEST(TopKCuda, EqualsTheReference) {
   }
 }
 
+void SetScores(TopKCase& batch, TopKUser& user, const std::function<uint32_t(uint32_t)>& score) {
+  for (uint32_t row = 0; row < user.count; ++row) {
+    batch.Set(user, row, 3, static_cast<float>(score(row)));
+  }
+  user.query.assign(8, 0);
+  user.query[3] = 1;
+}
+
 // Sums of small whole numbers are exact in any order, and many are equal.
 TEST(TopKCuda, TiesGoToTheSmallerRow) {
   SCOPED_TRACE(TestSeed());
@@ -39,41 +49,41 @@ TEST(TopKCuda, TiesGoToTheSmallerRow) {
   }
 }
 
-// More candidates than the merge looks at together, so that it goes on with what it has.
-TEST(TopKCuda, MergesManyTiles) {
+// With more results than a block has threads every key is looked at, of which there are more than
+// there is room for.
+TEST(TopKCuda, MoreKeysThanThereIsRoomFor) {
   SCOPED_TRACE(TestSeed());
   Random random(TestSeed());
   for (const bool rising : {false, true}) {
     TopKCase batch(8, 100, Dtype::kF32);
     TopKUser& user = batch.Add(1500, [&] { return static_cast<float>(random.Between(-30, 30)); });
-    if (rising) {
-      // All the best are in the last tiles, and every merge finds better ones.
-      for (uint32_t row = 0; row < user.count; ++row) {
-        for (uint32_t d = 0; d < 8; ++d) batch.Set(user, row, d, static_cast<float>(row / 3));
-      }
-      user.query.assign(8, 1);
-    }
+    if (rising) SetScores(batch, user, [](uint32_t row) { return row / 3; });
     Emulate(batch, {1000}, random);
     batch.Check(true);
     if (HasFatalFailure()) return;
   }
 }
 
-// So many tiles that a look at 512 candidates of the merge sees only some of them: those of the
-// winning tile are seen in the first and the third look.
-TEST(TopKCuda, MergeGoesOnUntilAllTilesAreSeen) {
-  Random random(1);
-  constexpr uint32_t kTiles = 520, kWinner = 510;
-  TopKCase batch(8, 3, Dtype::kF16);
-  TopKUser& user = batch.Add(kTiles * kTopKMinTile, [] { return 0.0F; });
-  user.query.assign(8, 1);
-  for (uint32_t i = 0; i < 3; ++i) {
-    batch.Set(user, kWinner * kTopKMinTile + i, i, static_cast<float>(1 + i));
+// So many rows that only those of the best warps are looked at.
+TEST(TopKCuda, ManyRows) {
+  SCOPED_TRACE(TestSeed());
+  Random random(TestSeed());
+  constexpr uint32_t kRows = 9201, kBlocks = 64, kWarps = 2 * kBlocks, kStepRows = 8;
+  const auto scores = std::to_array<std::function<uint32_t(uint32_t)>>(
+      {[&](uint32_t) { return random.Between(0U, 2000U); }, [](uint32_t row) { return row; },
+       [](uint32_t row) { return kRows - row; }, [](uint32_t) { return 5U; },
+       // All the best are of a few warps: more than there is room for.
+       [](uint32_t row) { return row / kStepRows % kWarps < 10 ? 1000 + row % 7 : row % 1000; }});
+  TopKCase batch(8, 40, Dtype::kF32);
+  TopKUser& user = batch.Add(kRows, [] { return 0.0F; });
+  for (const auto& score : scores) {
+    SetScores(batch, user, score);
+    user.allowed = RandomBitmap(random, kRows, random.Chance(0.5) ? 0.95 : 0.01);
+    if (random.Chance(0.5)) user.allowed.clear();
+    Emulate(batch, {kBlocks}, random);
+    batch.Check(true);
+    if (HasFatalFailure()) return;
   }
-  batch.Set(user, 7, 0, 0.5F);
-  batch.Set(user, 7 + kTopKMinTile, 0, 0.25F);
-  Emulate(batch, {kTiles}, random);
-  batch.Check(true);
 }
 
 TEST(TopKCuda, EqualRowsHaveEqualScores) {

@@ -1,9 +1,13 @@
 // The body of topk on CUDA, for device and host (contract: topk.h; cutting: topk_plan.h).
 //
 // One pass over the rows: 16 lanes read a row in pieces of 16 bytes, kRows rows at a time, while
-// the next pieces are on their way. A tile's scores stay in shared memory as 64-bit keys whose
-// order is the order of results, and are sorted there. The order in which a row is summed depends
-// on dims and dtype alone, so equal rows have equal scores wherever they lie.
+// the next pieces are on their way. Warps of all blocks of a search take its rows in turn. Scores
+// go to the workspace as 64-bit keys whose order is the order of results. The order in which a row
+// is summed depends on dims and dtype alone, so equal rows have equal scores wherever they lie.
+//
+// The search's last block reads the keys, or of many only the best one of each warp. Each of its
+// threads looks at some: the k-th largest of the threads' best keys is a bound that k keys reach
+// and few others, since rows are dealt out. What reaches it goes to shared memory and is ranked.
 #ifndef INFERSCALE_OPS_TOPK_TOPK_CUDA_CUH_
 #define INFERSCALE_OPS_TOPK_TOPK_CUDA_CUH_
 
@@ -97,48 +101,87 @@ class TopKBody {
   INFERSCALE_DEVICE explicit TopKBody(const Params& params) : p_(params) {}
 
   INFERSCALE_DEVICE void Run() {
-    INFERSCALE_SHARED(uint64_t[kTopKMaxTile], keys);
-    INFERSCALE_SHARED(uint32_t[2], shared);  // whether this block is the last; keys in the buffer
+    INFERSCALE_SHARED(Found, found);
+    INFERSCALE_SHARED(Found, found_warps);
     const uint32_t index = FindSearch();
     const TopKSegment& segment = p_.segments[index];
     const uint32_t next = index + 1 < p_.searches ? p_.segments[index + 1].first_block : p_.blocks;
-    const uint32_t tiles = next - segment.first_block;
-    const uint32_t tile = blockIdx.x - segment.first_block;
-    const uint32_t first = tile * p_.tile_rows;
-    const uint32_t left = segment.count - first;
-    const uint32_t count = left < p_.tile_rows ? left : p_.tile_rows;
+    const Share share{segment.count, next - segment.first_block, blockIdx.x - segment.first_block};
+    uint64_t* const keys = p_.keys + uint64_t{segment.first_block} * p_.tile_rows;
+    uint64_t* const best = p_.keys + uint64_t{p_.blocks} * p_.tile_rows +
+                           size_t{segment.first_block} * kWarps;  // [blocks][kWarps]
+    const uint32_t warps = share.blocks * kWarps;
+    const bool by_warp = segment.count > kDirectRows && warps >= 2 * p_.k;
 
-    Score(segment, first, first + count, keys);
-    Sort(keys, count);
-    if (tiles == 1) return Write(keys, count, index);
-
-    uint64_t* const candidates = p_.candidates + uint64_t{segment.first_block} * p_.k;
-    for (uint32_t rank = threadIdx.x; rank < p_.k; rank += kThreads) {
-      candidates[uint64_t{rank} * tiles + tile] = rank < count ? keys[rank] : 0;
+    Score(segment, share, keys, by_warp ? best + share.block * kWarps : nullptr);
+    if (!IsLast(p_.tickets + index, share.blocks, found.count)) return;
+    if (by_warp) {
+      const uint64_t bound = Find(best, warps, found_warps);
+      FindInWarps(found_warps, bound, share, keys, found);
+    } else {
+      Find(keys, segment.count, found);
     }
-    ThreadFence();
-    SyncThreads();
-    if (threadIdx.x == 0) {
-      shared[0] = AtomicInc(p_.tickets + index, tiles - 1) == tiles - 1 ? 1 : 0;
-      shared[1] = 0;
-    }
-    SyncThreads();
-    if (shared[0] == 0) return;
-    ThreadFence();
-    Write(keys, Merge(candidates, tiles, keys, shared[1]), index);
+    Write(found, index);
   }
 
  private:
   static constexpr uint32_t kGroupLanes = 16;
-  static constexpr uint32_t kStepRows = 2 * kRows;  // of a warp
-  static constexpr uint32_t kBlockRows = kThreads / kWarpLanes * kStepRows;
-  static constexpr uint32_t kBatch = 512;  // candidates that are looked at together
-  static_assert(kTopKMaxK + kBatch <= kTopKMaxTile && kBatch % kThreads == 0);
+  static constexpr uint32_t kWarps = kThreads / kWarpLanes;
+  static constexpr uint32_t kStepRows = 2 * kRows;       // of a warp
+  static constexpr uint32_t kDirectRows = 8192;          // keys of so many rows are all read
+  static constexpr uint64_t kLeast = uint64_t{1} << 32;  // no key of a score is less
+  static_assert(kWarps <= kTopKMaxWarps && kStepRows % 2 == 0);
   using Chunk = TopKChunk<kHalf>;
   using Rows = TopKRows<kRows>;
 
+  // Step s of warp w of block b is rows [kStepRows * i, kStepRows * (i + 1)),
+  // i = (s * kWarps + w) * blocks + b.
+  struct Share {
+    uint32_t count, blocks, block;
+    INFERSCALE_DEVICE uint32_t Stride() const { return kWarps * blocks * kStepRows; }
+  };
+
+  // In no order. `count` may be more than there is room for.
+  struct Found {
+    static constexpr uint32_t kRoom = 512;
+    static_assert(kRoom > kTopKMaxK);
+    uint32_t count;
+    uint64_t bound, keys[kRoom];
+
+    INFERSCALE_DEVICE void Add(uint64_t key) {
+      const uint32_t at = AtomicAdd(&count, 1);
+      if (at < kRoom) keys[at] = key;
+    }
+    // Of the first `of` keys: calls use(key, how many of them are larger) for each, of a thread.
+    // Four lanes count together.
+    template <typename Use>
+    INFERSCALE_DEVICE void ForEachRanked(uint32_t of, Use use) const {
+      const uint32_t part = threadIdx.x % 4;
+      for (uint32_t first = 0; first < of; first += kThreads / 4) {
+        const uint32_t at = first + threadIdx.x / 4;
+        const uint64_t key = at < of ? keys[at] : 0;
+        uint32_t larger = 0;
+        for (uint32_t i = part; i < of; i += 4) larger += keys[i] > key ? 1 : 0;
+        larger += ShuffleXor(larger, 1);
+        larger += ShuffleXor(larger, 2);
+        if (part == 0 && at < of) use(key, larger);
+      }
+    }
+  };
+
   INFERSCALE_DEVICE uint32_t FindSearch() const {
-    uint32_t low = 0, high = p_.searches;
+    // Where it is if all searches have as many blocks; else a bracket grows from there.
+    uint32_t low = static_cast<uint32_t>(uint64_t{blockIdx.x} * p_.searches / p_.blocks);
+    uint32_t high = low + 1;
+    for (uint32_t by = 1; p_.segments[low].first_block > blockIdx.x; by *= 2) {
+      high = low;
+      low = low > by ? low - by : 0;
+    }
+    for (uint32_t by = 1; high < p_.searches && p_.segments[high].first_block <= blockIdx.x;
+         by *= 2) {
+      low = high;
+      high = high + by < p_.searches ? high + by : p_.searches;
+    }
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
       (p_.segments[middle].first_block <= blockIdx.x ? low : high) = middle;
@@ -146,36 +189,37 @@ class TopKBody {
     return low;
   }
 
-  // keys[i] of row first + i.
-  INFERSCALE_DEVICE void Score(const TopKSegment& search, uint32_t first, uint32_t end,
-                               uint64_t* keys) const {
+  // keys[row], and the best of each warp.
+  INFERSCALE_DEVICE void Score(const TopKSegment& search, const Share& share, uint64_t* keys,
+                               uint64_t* best) const {
     INFERSCALE_DYNAMIC_SHARED(shared_bytes);
     auto* const query = reinterpret_cast<Float4*>(shared_bytes);
     const uint32_t chunks = p_.dims / Chunk::kElements;
     const uint32_t rounds = (chunks + kGroupLanes - 1) / kGroupLanes;
     const uint32_t group = threadIdx.x / kGroupLanes % 2, at = threadIdx.x % kGroupLanes;
-    const uint32_t stride = 2 * chunks;
+    const uint32_t warp = threadIdx.x / kWarpLanes, two_rows = 2 * chunks, end = search.count;
 
-    uint32_t step = first + threadIdx.x / kWarpLanes * kStepRows;
+    uint32_t step = (warp * share.blocks + share.block) * kStepRows;
     const auto* from = static_cast<const Vec16*>(search.rows) + size_t{step + group} * chunks + at;
     uint32_t wanted = Rows::Wanted(search, step + group, end);
     Rows next;
-    next.Load(from, stride, at < chunks ? wanted : 0);
+    next.Load(from, two_rows, at < chunks ? wanted : 0);
     LoadQuery(search.query, rounds * kGroupLanes, query);
     SyncThreads();
-    for (; step < end; step += kBlockRows) {
+    uint64_t best_key = 0;
+    for (; step < end; step += share.Stride()) {
       const uint32_t row = step + group, mine = wanted;
       float sum[kRows] = {};
       for (uint32_t round = 0; round < rounds; ++round) {
         const Rows now = next;
         const uint32_t chunk = round * kGroupLanes + at;
         if (round + 1 < rounds) {
-          next.Load(from + (chunk - at + kGroupLanes), stride,
+          next.Load(from + (chunk - at + kGroupLanes), two_rows,
                     chunk + kGroupLanes < chunks ? wanted : 0);
         } else {
-          from += size_t{kBlockRows} * chunks;
-          wanted = Rows::Wanted(search, row + kBlockRows, end);
-          next.Load(from, stride, at < chunks ? wanted : 0);
+          from += size_t{share.Stride()} * chunks;
+          wanted = Rows::Wanted(search, row + share.Stride(), end);
+          next.Load(from, two_rows, at < chunks ? wanted : 0);
         }
         Float4 q[2];
         q[0] = query[chunk];
@@ -191,10 +235,19 @@ class TopKBody {
       INFERSCALE_UNROLL
       for (uint32_t r = 0; r < kRows; ++r) {
         const uint32_t of = row + 2 * r;
-        if (at == r && of < end) keys[of - first] = (mine >> r & 1) != 0 ? TopKKey(sum[r], of) : 0;
+        if (at == r && of < end) {
+          const uint64_t key = (mine >> r & 1) != 0 ? TopKKey(sum[r], of) : 0;
+          keys[of] = key;
+          best_key = key > best_key ? key : best_key;
+        }
       }
     }
-    SyncThreads();
+    if (best == nullptr) return;
+    for (uint32_t mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+      const uint64_t other = ShuffleXor(best_key, mask);
+      best_key = other > best_key ? other : best_key;
+    }
+    if (threadIdx.x % kWarpLanes == 0) best[warp] = best_key;
   }
 
   // As lanes read it: the first four elements of every chunk, then, of f16, the other four.
@@ -211,83 +264,124 @@ class TopKBody {
     }
   }
 
-  // Bitonic, best first; pads keys with 0 to a power of two. The block must have met since keys
-  // were written.
-  static INFERSCALE_DEVICE void Sort(uint64_t* keys, uint32_t count) {
-    uint32_t size = 2;
-    while (size < count) size *= 2;
-    for (uint32_t i = count + threadIdx.x; i < size; i += kThreads) keys[i] = 0;
+  // Whether all other blocks of the search are done; then what they wrote can be read.
+  static INFERSCALE_DEVICE bool IsLast(uint32_t* ticket, uint32_t blocks, uint32_t& last) {
     SyncThreads();
-    for (uint32_t run = 2; run <= size; run *= 2) {
-      for (uint32_t stride = run / 2; stride > 0; stride /= 2) {
-        for (uint32_t pair = threadIdx.x; pair < size / 2; pair += kThreads) {
-          const uint32_t low = 2 * pair - (pair & (stride - 1)), high = low + stride;
-          const uint64_t a = keys[low], b = keys[high];
-          if ((a < b) == ((low & run) == 0)) {
-            keys[low] = b;
-            keys[high] = a;
-          }
-        }
-        // Up to a stride of 32, a warp's 32 pairs are 64 neighbours that no other warp touches.
-        const uint32_t next = stride > 1 ? stride / 2 : run;
-        if (stride > kWarpLanes || next > kWarpLanes) {
-          SyncThreads();
-        } else {
-          SyncWarp();
-        }
-      }
+    if (blocks == 1) return true;
+    if (threadIdx.x == 0) {
+      ThreadFence();
+      last = AtomicInc(ticket, blocks - 1) == blocks - 1 ? 1 : 0;
+      ThreadFence();
     }
     SyncThreads();
+    return last != 0;
   }
 
-  // Leaves the k best of `tiles` sorted lists in keys, sorted, and returns how many there are.
-  // Goes by rank, so that it can stop when none of `tiles` candidates in a row was good enough.
-  INFERSCALE_DEVICE uint32_t Merge(const uint64_t* candidates, uint32_t tiles, uint64_t* keys,
-                                   uint32_t& filled) const {
-    const uint64_t total = uint64_t{p_.k} * tiles;
-    uint64_t threshold = 0;
-    uint32_t count = 0, sorted = 0, idle = 0;
-    for (uint64_t base = 0; base < total && idle < tiles; base += kBatch) {
-      bool found = false;
+  // Keys that a thread read.
+  template <uint32_t kPairs>
+  struct Held {
+    struct alignas(16) Pair {
+      uint64_t key[2];
+    };
+    Pair pair[kPairs];
+
+    // From keys + at on, where at is even, and what follows `step` further; 0 from `end` on.
+    INFERSCALE_DEVICE void Load(const uint64_t* keys, uint32_t at, uint32_t step, uint32_t end) {
       INFERSCALE_UNROLL
-      for (uint32_t i = 0; i < kBatch / kThreads; ++i) {
-        const uint64_t at = base + i * kThreads + threadIdx.x;
-        const uint64_t key = at < total ? LoadCoherent(candidates + at) : 0;
-        found |= Append(key, key > threshold, keys, filled);
-      }
-      idle = SyncThreadsOr(found) ? 0 : idle + kBatch;
-      count = filled;
-      SyncThreads();
-      if (count > sorted && (threshold == 0 || count > kTopKMaxTile - kBatch)) {
-        Sort(keys, count);
-        count = sorted = count < p_.k ? count : p_.k;
-        threshold = count == p_.k ? keys[count - 1] : 0;
-        if (threadIdx.x == 0) filled = count;
-        SyncThreads();
+      for (uint32_t i = 0; i < kPairs; ++i, at += step) {
+        pair[i] = Pair{};
+        if (at < end) pair[i] = LoadCoherent(reinterpret_cast<const Pair*>(keys + at));
+        if (at + 1 >= end) pair[i].key[1] = 0;
       }
     }
-    if (count > sorted) Sort(keys, count);
-    return count;
+    // The largest that is less than `limit`, if it is larger than `best`; else `best`.
+    INFERSCALE_DEVICE uint64_t Largest(uint64_t limit, uint64_t best) const {
+      INFERSCALE_UNROLL
+      for (uint32_t i = 0; i < 2 * kPairs; ++i) {
+        const uint64_t key = pair[i / 2].key[i % 2];
+        if (key < limit && key > best) best = key;
+      }
+      return best;
+    }
+  };
+
+  // Puts at least the k best of the keys into `found`, and all that reach the bound it returns.
+  INFERSCALE_DEVICE uint64_t Find(const uint64_t* keys, uint32_t count, Found& found) const {
+    constexpr uint32_t kPairs = 9, kBatch = 2 * kPairs * kThreads;
+    Held<kPairs> held;
+    uint32_t held_base = 1;  // of none
+    const auto largest = [&](uint64_t limit) {
+      uint64_t best = 0;
+      for (uint32_t base = 0; base < count; base += kBatch) {
+        if (base != held_base) held.Load(keys, base + 2 * threadIdx.x, 2 * kThreads, count);
+        held_base = base;
+        best = held.Largest(limit, best);
+      }
+      return best;
+    };
+    const uint64_t best = largest(~uint64_t{0});
+    return Collect(Bound(best), found, [&](uint64_t bound) {
+      for (uint64_t key = best; key >= bound; key = largest(key)) found.Add(key);
+    });
   }
 
-  // Of all lanes of a warp. Returns whether any lane had something.
-  static INFERSCALE_DEVICE bool Append(uint64_t key, bool good, uint64_t* keys, uint32_t& filled) {
-    const uint32_t votes = Ballot(good);
-    if (votes == 0) return false;
-    const uint32_t lane = threadIdx.x % kWarpLanes;
-    uint32_t place = 0;
-    if (lane == 0) place = AtomicAdd(&filled, CountBits(votes));
-    place = Shuffle(place, 0) + CountBits(votes & ((1U << lane) - 1));
-    if (good) keys[place] = key;
-    return true;
+  // The same of the keys of those warps' rows.
+  INFERSCALE_DEVICE void FindInWarps(const Found& warps, uint64_t bound, const Share& share,
+                                     const uint64_t* keys, Found& found) const {
+    const uint32_t stride = share.Stride(), steps = (share.count + stride - 1) / stride;
+    Collect(bound, found, [&](uint64_t least) {
+      for (uint32_t i = threadIdx.x; i < warps.count * steps; i += kThreads) {
+        const uint32_t row = TopKKeyRow(warps.keys[i / steps]);  // one of the warp's
+        Held<kStepRows / 2> held;
+        held.Load(keys, row % stride / kStepRows * kStepRows + i % steps * stride, 2, share.count);
+        for (uint64_t key = held.Largest(~uint64_t{0}, 0); key >= least;
+             key = held.Largest(key, 0)) {
+          found.Add(key);
+        }
+      }
+    });
   }
 
-  INFERSCALE_DEVICE void Write(const uint64_t* keys, uint32_t count, uint32_t index) const {
-    for (uint32_t rank = threadIdx.x; rank < p_.k; rank += kThreads) {
-      const uint64_t key = rank < count ? keys[rank] : 0;
-      const size_t to = size_t{index} * p_.k + rank;
-      p_.out_rows[to] = key != 0 ? TopKKeyRow(key) : 0xFFFFFFFFU;
-      p_.out_scores[to] = key != 0 ? TopKKeyScore(key) : FloatOf(0xFF800000U);  // -infinity
+  // The largest bound that `best` of at least k threads reaches, or less if few more reach that.
+  INFERSCALE_DEVICE uint64_t Bound(uint64_t best) const {
+    if (SyncThreadsCount(best != 0) < p_.k) return kLeast;
+    uint64_t bound = 0;
+    for (uint64_t bit = uint64_t{1} << 63; bit != 0; bit /= 2) {
+      const uint32_t reach = SyncThreadsCount(best >= (bound | bit));
+      if (reach < p_.k) continue;
+      bound |= bit;
+      if (reach <= p_.k + p_.k / 8) break;
+    }
+    return bound > kLeast ? bound : kLeast;
+  }
+
+  // Calls add(bound) with higher and higher bounds until what it adds has room; returns the last.
+  template <typename Add>
+  INFERSCALE_DEVICE uint64_t Collect(uint64_t bound, Found& found, Add add) const {
+    for (;;) {
+      if (threadIdx.x == 0) found.count = 0;
+      SyncThreads();
+      add(bound);
+      SyncThreads();
+      if (found.count <= Found::kRoom) return bound;
+      found.ForEachRanked(Found::kRoom, [&](uint64_t key, uint32_t rank) {
+        if (rank + 1 == p_.k) found.bound = key;
+      });
+      SyncThreads();
+      bound = found.bound;
+    }
+  }
+
+  INFERSCALE_DEVICE void Write(const Found& found, uint32_t index) const {
+    const size_t to = size_t{index} * p_.k;
+    found.ForEachRanked(found.count, [&](uint64_t key, uint32_t rank) {
+      if (rank >= p_.k) return;
+      p_.out_rows[to + rank] = TopKKeyRow(key);
+      p_.out_scores[to + rank] = TopKKeyScore(key);
+    });
+    for (uint32_t rank = found.count + threadIdx.x; rank < p_.k; rank += kThreads) {
+      p_.out_rows[to + rank] = 0xFFFFFFFFU;
+      p_.out_scores[to + rank] = FloatOf(0xFF800000U);  // -infinity
     }
   }
 

@@ -7,9 +7,10 @@
 // Refused with kNoInstance: rows that are not f16 or f32, dims that are not a multiple of 8 or
 // above 4096, k of 0 or above 128, and more than 2^31 rows in a search.
 //
-// The workspace is of TopKWorkspace() bytes for the same call (8 k bytes for every 64 to 1,024
-// rows), 8-byte aligned. Its first 4 KB must be zero before the first call that uses it, and each
-// call leaves them so; calls that share a workspace must be ordered by their stream.
+// The workspace is of TopKWorkspace() bytes for the same call (8 for each row, each search's rows
+// rounded up to whole blocks, and 64 for each block), 16-byte aligned. Its first 4 KB must be zero
+// before the first call that uses it, and each call leaves them so; calls that share a workspace
+// must be ordered by their stream.
 #ifndef INFERSCALE_OPS_TOPK_TOPK_CUDA_H_
 #define INFERSCALE_OPS_TOPK_TOPK_CUDA_H_
 

@@ -2,9 +2,8 @@
 // Plain C++, shared by the launcher (topk_launch.cuh) and the host emulation.
 //
 // A launch holds up to 126 searches in 4 KB of kernel parameters, or up to 1,000 in 32 KB where
-// there are more; beyond that there are several. A block scores one tile of rows of one search; a
-// search with several tiles leaves each tile's k best in the workspace, and the last block of the
-// search to finish merges them.
+// there are more; beyond that there are several. A block scores one tile's number of rows of one
+// search, and the last block of a search to finish finds the best of what all wrote.
 #ifndef INFERSCALE_OPS_TOPK_TOPK_PLAN_H_
 #define INFERSCALE_OPS_TOPK_TOPK_PLAN_H_
 
@@ -22,11 +21,13 @@ inline constexpr uint32_t kTopKMaxK = 128;
 inline constexpr uint32_t kTopKMaxDims = 4096;
 inline constexpr uint32_t kTopKMaxRows = 1U << 31;
 inline constexpr uint32_t kTopKMaxTile = 1024;  // rows
-inline constexpr uint32_t kTopKMinTile = 64;
+inline constexpr uint32_t kTopKMinTile = 16;
+inline constexpr uint32_t kTopKMaxWarps = 8;  // of a block
 
 inline constexpr uint32_t kTopKSmallLaunch = 126;  // searches; fits 4 KB
 inline constexpr uint32_t kTopKLargeLaunch = 1000;
-// The workspace begins with a ticket for each search of a launch, wherever its candidates end.
+// The workspace begins with a ticket for each search of a launch; then come the keys of all rows,
+// tile_rows for each block, and the best key of each warp.
 inline constexpr size_t kTopKTicketBytes = 4096;
 
 struct TopKSegment {
@@ -41,8 +42,8 @@ template <uint32_t kMaxSearches>
 struct TopKParams {
   uint32_t* out_rows;
   float* out_scores;
-  uint32_t* tickets;     // zero before and after a launch
-  uint64_t* candidates;  // for each search [k][tiles], from first_block * k on
+  uint32_t* tickets;  // zero before and after a launch
+  uint64_t* keys;     // for each search [count], from first_block * tile_rows on
   uint32_t searches, blocks, dims, k, tile_rows;
   TopKSegment segments[kMaxSearches];
 };
@@ -106,12 +107,13 @@ int ForEachTopKLaunch(const PluginTopK& topk, Run run) {
 }
 
 inline uint64_t TopKWorkspaceBytes(const PluginTopK& topk, const TopKDevice& device) {
-  uint64_t blocks = 0;
+  uint64_t keys = 0;
   ForEachTopKLaunch(topk, [&](std::span<const PluginSearch> searches, uint32_t) {
-    blocks = std::max(blocks, TopKBlocks(searches, TopKTileRows(searches, device)));
+    const uint32_t tile = TopKTileRows(searches, device);
+    keys = std::max(keys, TopKBlocks(searches, tile) * (tile + kTopKMaxWarps));
     return 0;
   });
-  return kTopKTicketBytes + blocks * topk.k * sizeof(uint64_t);
+  return kTopKTicketBytes + keys * sizeof(uint64_t);
 }
 
 template <uint32_t kMaxSearches>
@@ -122,7 +124,7 @@ TopKParams<kMaxSearches> MakeTopKParams(const PluginTopK& topk,
   params.out_rows = topk.out_rows + size_t{first} * topk.k;
   params.out_scores = topk.out_scores + size_t{first} * topk.k;
   params.tickets = static_cast<uint32_t*>(topk.workspace);
-  params.candidates =
+  params.keys =
       reinterpret_cast<uint64_t*>(static_cast<std::byte*>(topk.workspace) + kTopKTicketBytes);
   params.searches = static_cast<uint32_t>(searches.size());
   params.dims = topk.dims;
