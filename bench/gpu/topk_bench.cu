@@ -365,11 +365,11 @@ bool RunCase(const Case& of, uint32_t multiprocessors) {
       of.Bytes() * 1e-6, ceiling.read_us, of.Bytes() / ceiling.read_us * 1e-3, ceiling.copy_us,
       of.Bytes() / ceiling.copy_us * 1e-3);
   bool ok = true;
-  for (const uint32_t waves : {1U, 2U, 3U}) {
+  for (const uint32_t waves : {1U, 2U}) {
     ok &= RunVariant<TopKShape<256, 4, 4>>(data, want, ceiling, waves);
-    ok &= RunVariant<TopKShape<256, 2, 4>>(data, want, ceiling, waves);
+    ok &= RunVariant<TopKShape<256, 4, 3>>(data, want, ceiling, waves);
+    ok &= RunVariant<TopKShape<256, 8, 2>>(data, want, ceiling, waves);
     ok &= RunVariant<TopKShape<128, 4, 8>>(data, want, ceiling, waves);
-    ok &= RunVariant<TopKShape<128, 8, 5>>(data, want, ceiling, waves);
   }
   std::fflush(stdout);
   return ok;

@@ -116,10 +116,10 @@ class TopKBody {
     Score(segment, share, keys, by_warp ? best + share.block * kWarps : nullptr);
     if (!IsLast(p_.tickets + index, share.blocks, found.count)) return;
     if (by_warp) {
-      const uint64_t bound = Find(best, warps, found_warps);
+      const uint64_t bound = Find<9>(best, warps, found_warps);
       FindInWarps(found_warps, bound, share, keys, found);
     } else {
-      Find(keys, segment.count, found);
+      Find<6>(keys, segment.count, found);
     }
     Write(found, index);
   }
@@ -141,30 +141,36 @@ class TopKBody {
     INFERSCALE_DEVICE uint32_t Stride() const { return kWarps * blocks * kStepRows; }
   };
 
-  // In no order. `count` may be more than there is room for.
-  struct Found {
+  // In no order, and then zeros. `count` may be more than there is room for.
+  struct alignas(16) Found {
     static constexpr uint32_t kRoom = 512;
     static_assert(kRoom > kTopKMaxK);
+    uint64_t keys[kRoom], bound;
     uint32_t count;
-    uint64_t bound, keys[kRoom];
 
+    INFERSCALE_DEVICE void Clear() {
+      for (uint32_t i = threadIdx.x; i < kRoom; i += kThreads) keys[i] = 0;
+      if (threadIdx.x == 0) count = 0;
+      SyncThreads();
+    }
     INFERSCALE_DEVICE void Add(uint64_t key) {
       const uint32_t at = AtomicAdd(&count, 1);
       if (at < kRoom) keys[at] = key;
     }
-    // Of the first `of` keys: calls use(key, how many of them are larger) for each, of a thread.
-    // Four lanes count together.
+    // Calls use(key, how many keys are larger) for each key, of some thread.
     template <typename Use>
-    INFERSCALE_DEVICE void ForEachRanked(uint32_t of, Use use) const {
-      const uint32_t part = threadIdx.x % 4;
-      for (uint32_t first = 0; first < of; first += kThreads / 4) {
-        const uint32_t at = first + threadIdx.x / 4;
-        const uint64_t key = at < of ? keys[at] : 0;
+    INFERSCALE_DEVICE void ForEachRanked(Use use) const {
+      constexpr uint32_t kTogether = 16;
+      static_assert(kRoom % kTogether == 0);
+      const uint32_t all = count < kRoom ? count : kRoom;
+      for (uint32_t i = threadIdx.x; i < all; i += kThreads) {
+        const uint64_t key = keys[i];
         uint32_t larger = 0;
-        for (uint32_t i = part; i < of; i += 4) larger += keys[i] > key ? 1 : 0;
-        larger += ShuffleXor(larger, 1);
-        larger += ShuffleXor(larger, 2);
-        if (part == 0 && at < of) use(key, larger);
+        for (uint32_t first = 0; first < all; first += kTogether) {
+          INFERSCALE_UNROLL
+          for (uint32_t j = 0; j < kTogether; ++j) larger += keys[first + j] > key ? 1 : 0;
+        }
+        use(key, larger);
       }
     }
   };
@@ -294,34 +300,34 @@ class TopKBody {
         if (at + 1 >= end) pair[i].key[1] = 0;
       }
     }
-    // The largest that is less than `limit`, if it is larger than `best`; else `best`.
-    INFERSCALE_DEVICE uint64_t Largest(uint64_t limit, uint64_t best) const {
+    template <typename Use>
+    INFERSCALE_DEVICE void ForEach(Use use) const {
       INFERSCALE_UNROLL
-      for (uint32_t i = 0; i < 2 * kPairs; ++i) {
-        const uint64_t key = pair[i / 2].key[i % 2];
-        if (key < limit && key > best) best = key;
-      }
-      return best;
+      for (uint32_t i = 0; i < 2 * kPairs; ++i) use(pair[i / 2].key[i % 2]);
     }
   };
 
-  // Puts at least the k best of the keys into `found`, and all that reach the bound it returns.
+  // Puts at least the k best of the keys into `found`, and all that reach the bound it returns. As
+  // long as a thread can hold its keys in kPairs, they are read once.
+  template <uint32_t kPairs>
   INFERSCALE_DEVICE uint64_t Find(const uint64_t* keys, uint32_t count, Found& found) const {
-    constexpr uint32_t kPairs = 9, kBatch = 2 * kPairs * kThreads;
+    constexpr uint32_t kBatch = 2 * kPairs * kThreads;
     Held<kPairs> held;
     uint32_t held_base = 1;  // of none
-    const auto largest = [&](uint64_t limit) {
-      uint64_t best = 0;
+    const auto for_each = [&](auto use) {
       for (uint32_t base = 0; base < count; base += kBatch) {
         if (base != held_base) held.Load(keys, base + 2 * threadIdx.x, 2 * kThreads, count);
         held_base = base;
-        best = held.Largest(limit, best);
+        held.ForEach(use);
       }
-      return best;
     };
-    const uint64_t best = largest(~uint64_t{0});
+    uint64_t best = 0;
+    for_each([&](uint64_t key) { best = key > best ? key : best; });
     return Collect(Bound(best), found, [&](uint64_t bound) {
-      for (uint64_t key = best; key >= bound; key = largest(key)) found.Add(key);
+      if (best < bound) return;
+      for_each([&](uint64_t key) {
+        if (key >= bound) found.Add(key);
+      });
     });
   }
 
@@ -334,10 +340,9 @@ class TopKBody {
         const uint32_t row = TopKKeyRow(warps.keys[i / steps]);  // one of the warp's
         Held<kStepRows / 2> held;
         held.Load(keys, row % stride / kStepRows * kStepRows + i % steps * stride, 2, share.count);
-        for (uint64_t key = held.Largest(~uint64_t{0}, 0); key >= least;
-             key = held.Largest(key, 0)) {
-          found.Add(key);
-        }
+        held.ForEach([&](uint64_t key) {
+          if (key >= least) found.Add(key);
+        });
       }
     });
   }
@@ -359,13 +364,12 @@ class TopKBody {
   template <typename Add>
   INFERSCALE_DEVICE uint64_t Collect(uint64_t bound, Found& found, Add add) const {
     for (;;) {
-      if (threadIdx.x == 0) found.count = 0;
-      SyncThreads();
+      found.Clear();
       add(bound);
       SyncThreads();
       if (found.count <= Found::kRoom) return bound;
-      found.ForEachRanked(Found::kRoom, [&](uint64_t key, uint32_t rank) {
-        if (rank + 1 == p_.k) found.bound = key;
+      found.ForEachRanked([&](uint64_t key, uint32_t larger) {
+        if (larger + 1 == p_.k) found.bound = key;
       });
       SyncThreads();
       bound = found.bound;
@@ -374,7 +378,7 @@ class TopKBody {
 
   INFERSCALE_DEVICE void Write(const Found& found, uint32_t index) const {
     const size_t to = size_t{index} * p_.k;
-    found.ForEachRanked(found.count, [&](uint64_t key, uint32_t rank) {
+    found.ForEachRanked([&](uint64_t key, uint32_t rank) {
       if (rank >= p_.k) return;
       p_.out_rows[to + rank] = TopKKeyRow(key);
       p_.out_scores[to + rank] = TopKKeyScore(key);
