@@ -78,7 +78,8 @@ struct PluginTopK {
   uint8_t row_dtype;   // kF16 or kF32
   uint32_t* out_rows;  // [search_count][k], best first; past the number of results 0xffffffff
   float* out_scores;   // [search_count][k]
-  void* workspace;     // topk_workspace(...) bytes, the first 4 KB of them 0 before the first use
+  // topk_workspace(...) bytes, 16-byte aligned, the first 4 KB of them 0 before the first use.
+  void* workspace;
 };
 
 struct PluginDeviceInfo {
