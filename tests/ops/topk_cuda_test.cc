@@ -50,17 +50,19 @@ TEST(TopKCuda, TiesGoToTheSmallerRow) {
 }
 
 // With more results than a block has threads every key is looked at, of which there are more than
-// there is room for.
+// there is room for: by one, or by many.
 TEST(TopKCuda, MoreKeysThanThereIsRoomFor) {
   SCOPED_TRACE(TestSeed());
   Random random(TestSeed());
-  for (const bool rising : {false, true}) {
-    TopKCase batch(8, 100, Dtype::kF32);
-    TopKUser& user = batch.Add(1500, [&] { return static_cast<float>(random.Between(-30, 30)); });
-    if (rising) SetScores(batch, user, [](uint32_t row) { return row / 3; });
-    Emulate(batch, {1000}, random);
-    batch.Check(true);
-    if (HasFatalFailure()) return;
+  for (const uint32_t rows : {513U, 1500U}) {
+    for (const bool rising : {false, true}) {
+      TopKCase batch(8, 100, Dtype::kF32);
+      TopKUser& user = batch.Add(rows, [&] { return static_cast<float>(random.Between(-30, 30)); });
+      if (rising) SetScores(batch, user, [](uint32_t row) { return row / 3; });
+      Emulate(batch, {1000}, random);
+      batch.Check(true);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 
