@@ -1,11 +1,10 @@
 // The plug-in itself: the CUDA runtime behind plain function pointers.
-#include "ops/cuda/plugin.h"
-
 #include <cuda_runtime.h>
 
 #include <cstdio>
 
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/plugin.h"
 #include "ops/cuda/transfer_plan.h"
 #include "ops/topk/topk_cuda.h"
 
