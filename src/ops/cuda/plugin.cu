@@ -15,6 +15,13 @@ namespace {
 cudaStream_t StreamOf(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t EventOf(void* event) { return static_cast<cudaEvent_t>(event); }
 
+// An error that was returned is not also left behind: the next look at the runtime's last error,
+// ours or another library's in this process, would take it for its own.
+int Returned(cudaError_t error) {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error;
+}
+
 const char* ErrorString(int code) {
   if (code == kNoInstance) return "not compiled for these dtypes, head_dim or rotation";
   return cudaGetErrorString(static_cast<cudaError_t>(code));
@@ -22,7 +29,7 @@ const char* ErrorString(int code) {
 
 int DeviceInfo(int device, PluginDeviceInfo* info) {
   cudaDeviceProp properties;
-  if (const cudaError_t error = cudaGetDeviceProperties(&properties, device)) return error;
+  if (const int error = Returned(cudaGetDeviceProperties(&properties, device))) return error;
   std::snprintf(info->name, sizeof(info->name), "%s", properties.name);
   info->memory_bytes = properties.totalGlobalMem;
   info->multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount);
@@ -33,35 +40,39 @@ int DeviceInfo(int device, PluginDeviceInfo* info) {
 }
 
 int CopyAsync(void* to, const void* from, uint64_t bytes, int kind, void* stream) {
-  return cudaMemcpyAsync(to, from, bytes, static_cast<cudaMemcpyKind>(kind), StreamOf(stream));
+  return Returned(
+      cudaMemcpyAsync(to, from, bytes, static_cast<cudaMemcpyKind>(kind), StreamOf(stream)));
 }
 
 int StreamCreate(void** out) {
   cudaStream_t stream = nullptr;
   const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   *out = stream;
-  return error;
+  return Returned(error);
 }
 
 int EventCreate(void** out) {
   cudaEvent_t event = nullptr;
   const cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
   *out = event;
-  return error;
+  return Returned(error);
 }
 
 int EventQuery(void* event, int* done) {
   const cudaError_t error = cudaEventQuery(EventOf(event));
   *done = error == cudaSuccess ? 1 : 0;
-  return error == cudaErrorNotReady ? cudaSuccess : error;
+  return error == cudaErrorNotReady ? Returned(error), 0 : Returned(error);
 }
 
 int LaunchTransfer(const PluginTransfer& transfer, TransferKernel kernel, void* stream) {
   if (kernel == nullptr) return kNoInstance;
   return ForEachLaunch(transfer, [&](const TransferParams& params, uint32_t tiles) -> int {
     const TransferGrid grid = GridOf(params, tiles);
-    kernel<<<dim3(grid.x, grid.y), kTransferThreads, 0, StreamOf(stream)>>>(params);
-    return cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid.x, grid.y);
+    config.blockDim = dim3(kTransferThreads);
+    config.stream = StreamOf(stream);
+    return Returned(cudaLaunchKernelEx(&config, kernel, params));
   });
 }
 
@@ -69,32 +80,34 @@ constexpr Plugin kPlugin = {
     .abi = kPluginAbi,
     .build = INFERSCALE_CUDA_BUILD,
     .error_string = ErrorString,
-    .device_count = [](int* count) -> int { return cudaGetDeviceCount(count); },
+    .device_count = [](int* count) -> int { return Returned(cudaGetDeviceCount(count)); },
     .device_info = DeviceInfo,
-    .set_device = [](int device) -> int { return cudaSetDevice(device); },
-    .alloc = [](uint64_t bytes, void** out) -> int { return cudaMalloc(out, bytes); },
-    .free = [](void* memory) -> int { return cudaFree(memory); },
+    .set_device = [](int device) -> int { return Returned(cudaSetDevice(device)); },
+    .alloc = [](uint64_t bytes, void** out) -> int { return Returned(cudaMalloc(out, bytes)); },
+    .free = [](void* memory) -> int { return Returned(cudaFree(memory)); },
     .alloc_pinned = [](uint64_t bytes, void** out) -> int {
-      return cudaHostAlloc(out, bytes, cudaHostAllocPortable);
+      return Returned(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
     },
-    .free_pinned = [](void* memory) -> int { return cudaFreeHost(memory); },
+    .free_pinned = [](void* memory) -> int { return Returned(cudaFreeHost(memory)); },
     .copy_async = CopyAsync,
     .fill_async = [](void* to, int byte, uint64_t bytes, void* stream) -> int {
-      return cudaMemsetAsync(to, byte, bytes, StreamOf(stream));
+      return Returned(cudaMemsetAsync(to, byte, bytes, StreamOf(stream)));
     },
     .stream_create = StreamCreate,
-    .stream_destroy = [](void* stream) -> int { return cudaStreamDestroy(StreamOf(stream)); },
+    .stream_destroy = [](void* stream) -> int {
+      return Returned(cudaStreamDestroy(StreamOf(stream)));
+    },
     .stream_synchronize = [](void* stream) -> int {
-      return cudaStreamSynchronize(StreamOf(stream));
+      return Returned(cudaStreamSynchronize(StreamOf(stream)));
     },
     .event_create = EventCreate,
-    .event_destroy = [](void* event) -> int { return cudaEventDestroy(EventOf(event)); },
+    .event_destroy = [](void* event) -> int { return Returned(cudaEventDestroy(EventOf(event))); },
     .event_record = [](void* event, void* stream) -> int {
-      return cudaEventRecord(EventOf(event), StreamOf(stream));
+      return Returned(cudaEventRecord(EventOf(event), StreamOf(stream)));
     },
     .event_query = EventQuery,
     .stream_wait = [](void* stream, void* event) -> int {
-      return cudaStreamWaitEvent(StreamOf(stream), EventOf(event), 0);
+      return Returned(cudaStreamWaitEvent(StreamOf(stream), EventOf(event), 0));
     },
     .inject = [](const PluginTransfer* transfer, void* stream) -> int {
       return LaunchTransfer(*transfer, FindKernels(*transfer).inject, stream);

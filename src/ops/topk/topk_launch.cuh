@@ -39,9 +39,14 @@ int LaunchTopKShape(const PluginTopK& topk, const TopKDevice& device, cudaStream
   return ForEachTopKLaunch(topk, [&](std::span<const PluginSearch> searches, uint32_t first) {
     const auto launch = [&]<uint32_t kMaxSearches>() {
       const auto params = MakeTopKParams<kMaxSearches>(topk, searches, first, device);
-      TopKKernel<Shape, kHalf, kMaxSearches>
-          <<<params.blocks, Shape::kThreads, shared, stream>>>(params);
-      return static_cast<int>(cudaGetLastError());
+      cudaLaunchConfig_t config = {};
+      config.gridDim = dim3(params.blocks);
+      config.blockDim = dim3(Shape::kThreads);
+      config.dynamicSmemBytes = shared;
+      config.stream = stream;
+      // Its own error, not the runtime's last one, which may be somebody else's.
+      return static_cast<int>(
+          cudaLaunchKernelEx(&config, TopKKernel<Shape, kHalf, kMaxSearches>, params));
     };
     return searches.size() <= kTopKSmallLaunch ? launch.template operator()<kTopKSmallLaunch>()
                                                : launch.template operator()<kTopKLargeLaunch>();
