@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "kv/element_bits.h"
 #include "kv/dtype.h"
+#include "kv/element_bits.h"
 #include "ops/cuda/portable.h"
 
 namespace inferscale::cuda {
