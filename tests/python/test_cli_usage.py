@@ -148,7 +148,8 @@ def test_doctor_says_what_is_wrong(cli: Cli, embed_model: Path) -> None:
     report = cli.json("doctor")
     assert report["ok"]
     assert [check["name"] for check in report["checks"]] == [
-        "versions", "data", "disk", "facts", "kv", "files", "embedder", "codec", "model", "self-test",
+        "versions", "data", "disk", "facts", "kv", "files",
+        "embedder", "codec", "model", "self-test",
     ]  # fmt: skip
     assert not cli.data_dir.exists()
     sick = cli("doctor", "--model", str(embed_model), "-o", "json")
