@@ -9,6 +9,7 @@
 
 namespace inferscale {
 
+// NOLINTBEGIN(bugprone-suspicious-missing-comma): a text goes on over several lines.
 inline constexpr std::string_view kCalibrationText[] = {
     "[3 January 2024] Mira: Hi Jonas! The move is finally over. We live on the fourth floor now, "
     "Elm Street 27, and the lift has been out of order since Monday.\n",
@@ -85,6 +86,7 @@ inline constexpr std::string_view kCalibrationText[] = {
     "liquorice, Schubert, maps; hates: coriander, small talk, escalators, the word \"moist\".\n",
     "no no no no no no yes yes yes ... ... ... !!!! ---- ==== 1 2 3 4 5 6 7 8 9 10 11 12\n",
 };
+// NOLINTEND(bugprone-suspicious-missing-comma)
 
 }  // namespace inferscale
 

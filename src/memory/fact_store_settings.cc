@@ -21,7 +21,7 @@ Result<int64_t> PutSetting(SqlDatabase& db, const Fingerprint& fingerprint,
 // Looked up every time: another process may have dropped it.
 Result<int64_t> SqliteFactStore::SettingId(const Fingerprint& fingerprint,
                                            const Hash128& encoding) {
-  const auto known = Read([&](SqlDatabase& db) { return FindSetting(db, fingerprint, encoding); });
+  auto known = Read([&](SqlDatabase& db) { return FindSetting(db, fingerprint, encoding); });
   if (!known || *known != 0) return known;
   return Write([&](SqlDatabase& db) { return PutSetting(db, fingerprint, encoding); });
 }

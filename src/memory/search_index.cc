@@ -87,12 +87,13 @@ struct SearchIndex::Impl {
   const Clock& clock;
   const Hash128 embedder_id;
   const SearchIndexOptions options;
-  Cache cache;
+  Cache cache{options.memory_bytes};
 };
 
 SearchIndex::SearchIndex(FactStore& store, const Clock& clock, const Hash128& embedder_id,
                          SearchIndexOptions options)
-    : impl_(new Impl{store, clock, embedder_id, options, Cache(options.memory_bytes)}) {}
+    // Members are made in their order, so `cache` reads the options that have moved in.
+    : impl_(new Impl{store, clock, embedder_id, std::move(options)}) {}
 
 SearchIndex::~SearchIndex() = default;
 

@@ -275,7 +275,7 @@ Status DeviceArena::CopyIn(std::span<Loaded> loaded) {
     if (!copied) result = copied;
   }
   if (any) {
-    if (const Status marked = MarkCopies(loaded); !marked) return marked;
+    if (Status marked = MarkCopies(loaded); !marked) return marked;
   }
   return result;
 }

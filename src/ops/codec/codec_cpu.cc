@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "ops/codec/check.h"
 #include "ops/codec/codec.h"
@@ -42,8 +43,9 @@ Status Dequantise(const FactKvView& from, const MutableFactKvView& to) {
       job.dims = is_k ? shape.k_dim : shape.v_dim;
       const auto rows = [&](const auto& record) {
         const auto head = static_cast<int64_t>(job.dims * DtypeSize(record.shape.dtype));
-        return Rows{is_k ? record.K(layer) : record.V(layer), head * shape.kv_heads, head,
-                    record.shape.dtype};
+        using Byte = std::remove_pointer_t<decltype(record.data)>;
+        return Rows<Byte>{is_k ? record.K(layer) : record.V(layer), head * shape.kv_heads, head,
+                          record.shape.dtype};
       };
       job.from = rows(from);
       job.to = rows(to);

@@ -44,10 +44,12 @@ void EmulateIndependent(const Launch& launch, const std::function<void()>& body)
 
 // The rest is what ops/cuda/portable.h is made of.
 
+// NOLINTBEGIN(readability-identifier-naming): CUDA's own names.
 inline constinit thread_local Dim3 threadIdx;
 inline constinit thread_local Dim3 blockIdx;
 inline constinit thread_local Dim3 blockDim;
 inline constinit thread_local Dim3 gridDim;
+// NOLINTEND(readability-identifier-naming)
 
 // A call in the source; the compilers at hand do not all have std::source_location.
 struct Where {
