@@ -377,20 +377,20 @@ std::vector<std::byte> DeviceCase::CapturedRecord(size_t span) const {
   return record;
 }
 
-std::vector<std::byte> DeviceCase::Cache() const {
-  std::vector<std::byte> out(cache_bytes_.size());
+std::vector<std::byte> DeviceCase::Download(const void* from, size_t bytes) const {
+  std::vector<std::byte> out(bytes);
   Must(device_.Synchronize(nullptr));
-  Must(device_.Copy(out.data(), device_cache_.data(), out.size(), cuda::kDeviceToHost, nullptr));
+  Must(device_.Copy(out.data(), from, bytes, cuda::kDeviceToHost, nullptr));
   Must(device_.Synchronize(nullptr));
   return out;
 }
 
+std::vector<std::byte> DeviceCase::Cache() const {
+  return Download(device_cache_.data(), cache_bytes_.size());
+}
+
 std::vector<std::byte> DeviceCase::Record(size_t span) const {
-  std::vector<std::byte> out(records_[span].size());
-  Must(device_.Synchronize(nullptr));
-  Must(device_.Copy(out.data(), spans[span].record, out.size(), cuda::kDeviceToHost, nullptr));
-  Must(device_.Synchronize(nullptr));
-  return out;
+  return Download(spans[span].record, records_[span].size());
 }
 
 void DeviceCase::ResetCache() const {
@@ -405,46 +405,44 @@ void DeviceCase::PoisonRecords() const {
   }
 }
 
-void DeviceCase::ExpectSameCache(const std::vector<std::byte>& got,
-                                 const std::vector<std::byte>& want) const {
-  std::vector<std::byte> left = got;
-  size_t different = 0, elements = 0;
+template <typename OffsetOf>
+DeviceCase::Compared DeviceCase::CompareHeads(std::optional<size_t> span, Dtype dtype,
+                                              OffsetOf offset_of, const std::vector<std::byte>& got,
+                                              const std::vector<std::byte>& want) const {
+  Compared out = {.rest = got};
   ForEachHead([&](const Head& at) {
+    if (span && at.span != *span) return;
     for (const bool is_k : {true, false}) {
-      const size_t offset = CacheOffset(is_k, at);
+      const size_t offset = offset_of(is_k, at);
       SCOPED_TRACE(fmt::format("span {} token {} layer {} head {} {}", at.span, at.token, at.layer,
                                at.head, is_k ? "K" : "V"));
-      ExpectCloseHead(&got[offset], &want[offset], spec_.dtype, spec_.dim, different);
-      const size_t bytes = spec_.dim * DtypeSize(spec_.dtype);
+      ExpectCloseHead(&got[offset], &want[offset], dtype, spec_.dim, out.different);
+      const size_t bytes = spec_.dim * DtypeSize(dtype);
       std::copy_n(want.begin() + static_cast<ptrdiff_t>(offset), bytes,
-                  left.begin() + static_cast<ptrdiff_t>(offset));
-      elements += spec_.dim;
+                  out.rest.begin() + static_cast<ptrdiff_t>(offset));
+      out.elements += spec_.dim;
     }
   });
-  EXPECT_LE(different, elements / 1000 + 3) << "of " << elements;
-  EXPECT_TRUE(left == want) << "bytes beside the spans were written";
+  return out;
+}
+
+void DeviceCase::ExpectSameCache(const std::vector<std::byte>& got,
+                                 const std::vector<std::byte>& want) const {
+  const Compared heads = CompareHeads(
+      std::nullopt, spec_.dtype, [&](bool is_k, const Head& at) { return CacheOffset(is_k, at); },
+      got, want);
+  EXPECT_LE(heads.different, heads.elements / 1000 + 3) << "of " << heads.elements;
+  EXPECT_TRUE(heads.rest == want) << "bytes beside the spans were written";
 }
 
 void DeviceCase::ExpectSameRecord(size_t span, const std::vector<std::byte>& got,
                                   const std::vector<std::byte>& want) const {
-  size_t different = 0, elements = 0;
-  std::vector<std::byte> left = got;
-  ForEachHead([&](const Head& at) {
-    if (at.span != span) return;
-    for (const bool is_k : {true, false}) {
-      const size_t offset = RecordOffset(is_k, at);
-      SCOPED_TRACE(fmt::format("span {} token {} layer {} head {} {}", at.span, at.token, at.layer,
-                               at.head, is_k ? "K" : "V"));
-      ExpectCloseHead(&got[offset], &want[offset], record_dtype, spec_.dim, different);
-      const size_t bytes = spec_.dim * DtypeSize(record_dtype);
-      std::copy_n(want.begin() + static_cast<ptrdiff_t>(offset), bytes,
-                  left.begin() + static_cast<ptrdiff_t>(offset));
-      elements += spec_.dim;
-    }
-  });
-  EXPECT_LE(different, elements / 500 + 5) << "of " << elements;
+  const Compared heads = CompareHeads(
+      span, record_dtype, [&](bool is_k, const Head& at) { return RecordOffset(is_k, at); }, got,
+      want);
+  EXPECT_LE(heads.different, heads.elements / 500 + 5) << "of " << heads.elements;
   // Scales and what lies beside the span.
-  EXPECT_TRUE(left == want) << "scales differ, or bytes beside the span were written";
+  EXPECT_TRUE(heads.rest == want) << "scales differ, or bytes beside the span were written";
 }
 
 std::string DeviceCase::Describe() const {

@@ -3,6 +3,7 @@
 #ifndef INFERSCALE_TESTS_OPS_DEVICE_CASE_H_
 #define INFERSCALE_TESTS_OPS_DEVICE_CASE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,8 +56,18 @@ class DeviceCase {
     size_t span;
     uint32_t token, layer, head;
   };
+  std::vector<std::byte> Download(const void* from, size_t bytes) const;
   template <typename Visit>
   void ForEachHead(Visit visit) const;
+  struct Compared {
+    size_t elements = 0, different = 0;
+    std::vector<std::byte> rest;  // what was got, with the compared heads as they should be
+  };
+  // Fails where an element is further off than rounding; of one span, or of all.
+  template <typename OffsetOf>
+  Compared CompareHeads(std::optional<size_t> span, Dtype dtype, OffsetOf offset_of,
+                        const std::vector<std::byte>& got,
+                        const std::vector<std::byte>& want) const;
   size_t CacheOffset(bool is_k, const Head& head) const;
   size_t RecordOffset(bool is_k, const Head& head) const;
   double Scale(bool is_k, const Head& head) const;

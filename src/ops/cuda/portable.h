@@ -124,10 +124,6 @@ template <typename T>
 __device__ __forceinline__ T LoadCoherent(const T* from) {
   return FromNative<T>(__ldcg(reinterpret_cast<const NativeOf<T>*>(from)));
 }
-template <typename T>
-__device__ __forceinline__ void StoreStream(T* to, T value) {
-  __stcs(reinterpret_cast<NativeOf<T>*>(to), ToNative(value));
-}
 
 __device__ __forceinline__ void SyncThreads() { __syncthreads(); }
 __device__ __forceinline__ bool SyncThreadsOr(bool value) { return __syncthreads_or(value) != 0; }
@@ -158,9 +154,6 @@ __device__ __forceinline__ float Add(float a, float b) { return __fadd_rn(a, b);
 __device__ __forceinline__ float Divide(float a, float b) { return __fdiv_rn(a, b); }
 __device__ __forceinline__ uint32_t BitsOf(float value) { return __float_as_uint(value); }
 __device__ __forceinline__ float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
-__device__ __forceinline__ uint32_t CountBits(uint32_t bits) {
-  return static_cast<uint32_t>(__popc(bits));
-}
 
 __device__ __forceinline__ float F16ToFloat(uint16_t bits) {
   return __half2float(__ushort_as_half(bits));
@@ -168,17 +161,8 @@ __device__ __forceinline__ float F16ToFloat(uint16_t bits) {
 __device__ __forceinline__ float Bf16ToFloat(uint16_t bits) {
   return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }
-__device__ __forceinline__ float F8ToFloat(uint8_t bits) {
-  return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
-}
 __device__ __forceinline__ uint16_t FloatToF16(float value) {
   return __half_as_ushort(__float2half_rn(value));
-}
-__device__ __forceinline__ uint16_t FloatToBf16(float value) {
-  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
-}
-__device__ __forceinline__ uint8_t FloatToF8(float value) {
-  return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
 }
 __device__ __forceinline__ Float2 F16PairToFloat(uint32_t bits) {
   __half2 pair;
@@ -219,10 +203,6 @@ T LoadConstant(const T* from) {
 template <typename T>
 T LoadCoherent(const T* from) {
   return *from;
-}
-template <typename T>
-void StoreStream(T* to, T value) {
-  *to = value;
 }
 
 inline void SyncThreads(Where where = Where::Current()) { MeetBlock("SyncThreads", 0, where); }
@@ -271,14 +251,10 @@ inline float Add(float a, float b) { return a + b; }
 inline float Divide(float a, float b) { return a / b; }
 inline uint32_t BitsOf(float value) { return std::bit_cast<uint32_t>(value); }
 inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
-inline uint32_t CountBits(uint32_t bits) { return static_cast<uint32_t>(std::popcount(bits)); }
 
 inline float F16ToFloat(uint16_t bits) { return DecodeF16(bits); }
 inline float Bf16ToFloat(uint16_t bits) { return DecodeBf16(bits); }
-inline float F8ToFloat(uint8_t bits) { return DecodeF8E4M3(bits); }
 inline uint16_t FloatToF16(float value) { return EncodeF16(value); }
-inline uint16_t FloatToBf16(float value) { return EncodeBf16(value); }
-inline uint8_t FloatToF8(float value) { return EncodeF8E4M3(value); }
 inline Float2 F16PairToFloat(uint32_t bits) {
   return {DecodeF16(static_cast<uint16_t>(bits)), DecodeF16(static_cast<uint16_t>(bits >> 16))};
 }
