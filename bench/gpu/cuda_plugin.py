@@ -20,7 +20,7 @@ from ctypes import (
 )
 from pathlib import Path
 
-ABI = 1
+ABI = 2
 MAX_ROPES = 4
 # kv/shape.h and kv/rope.h
 F32, F16, BF16, I8, F8E4M3 = range(5)
@@ -46,6 +46,8 @@ class PluginCache(Structure):
         ("k_scale", c_void_p),
         ("v_scale", c_void_p),
         ("scale_heads", c_uint32),
+        ("record_layer", c_void_p),
+        ("record_layers", c_uint32),
     )
 
 

@@ -79,6 +79,7 @@ class Ours:
             heads=model.heads,
             dim=model.dim,
             dtype=abi.BF16 if size == 2 else abi.F8E4M3,
+            record_layers=model.layers,
         )
         if self._cache_scales is not None:
             cache.k_scale, cache.v_scale = (row.data_ptr() for row in self._cache_scales)

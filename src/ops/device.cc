@@ -7,6 +7,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "ops/topk/topk_plan.h"
+
 namespace inferscale {
 
 namespace {
@@ -58,6 +60,15 @@ Status CheckCache(const DeviceCacheSpec& cache) {
                 cache.v_base.size(), cache.heads, cache.page_tokens);
   }
   if (layers > 65535) return Fail(Code::kUnsupported, "{} layers", layers);
+  if (!cache.record_layer.empty() && cache.record_layer.size() != layers) {
+    return Fail(Code::kInvalid, "a cache of {} layers names {} of a record", layers,
+                cache.record_layer.size());
+  }
+  for (const uint32_t layer : cache.record_layer) {
+    if (layer >= cache.record_layers) {
+      return Fail(Code::kInvalid, "layer {} of a record of {}", layer, cache.record_layers);
+    }
+  }
   if (cache.dim % 16 != 0 || cache.dim == 0) {
     return Fail(Code::kUnsupported, "heads of {} dims, not a multiple of 16", cache.dim);
   }
@@ -286,6 +297,8 @@ Result<DeviceCache> Device::Upload(const DeviceCacheSpec& cache,
   const size_t k_scale = append(cache.k_scale.data(), cache.k_scale.size() * sizeof(float));
   const size_t v_scale = append(cache.v_scale.data(), cache.v_scale.size() * sizeof(float));
   const size_t layers = append(layer_table.data(), layer_table.size());
+  const size_t record_layer =
+      append(cache.record_layer.data(), cache.record_layer.size() * sizeof(uint32_t));
   std::vector<size_t> table_at;
   for (const auto& table : tables) {
     table_at.push_back(append(table.data(), table.size() * sizeof(float)));
@@ -318,6 +331,11 @@ Result<DeviceCache> Device::Upload(const DeviceCacheSpec& cache,
       .k_scale = cache.k_scale.empty() ? nullptr : reinterpret_cast<const float*>(base + k_scale),
       .v_scale = cache.v_scale.empty() ? nullptr : reinterpret_cast<const float*>(base + v_scale),
       .scale_heads = static_cast<uint32_t>(scales / cache.k_base.size()),
+      .record_layer = cache.record_layer.empty()
+                          ? nullptr
+                          : reinterpret_cast<const uint32_t*>(base + record_layer),
+      .record_layers = cache.record_layer.empty() ? static_cast<uint32_t>(cache.k_base.size())
+                                                  : cache.record_layers,
   };
   for (size_t i = 0; i < tables.size(); ++i) {
     out.ropes_.table[i] = reinterpret_cast<const float*>(base + table_at[i]);
@@ -356,6 +374,66 @@ Status Device::Inject(const DeviceTransfer& transfer, const DeviceCache& cache,
 Status Device::Capture(const DeviceTransfer& transfer, const DeviceCache& cache,
                        DeviceStream stream) {
   return Move(transfer, cache, stream, plugin_.capture, "capture");
+}
+
+namespace {
+
+cuda::PluginTopK PlainTopK(const DeviceTopK& topk, void* workspace) {
+  return {.searches = topk.searches.data(),
+          .search_count = static_cast<uint32_t>(topk.searches.size()),
+          .dims = topk.dims,
+          .k = topk.k,
+          .row_dtype = static_cast<uint8_t>(topk.row_dtype),
+          .out_rows = topk.out_rows,
+          .out_scores = topk.out_scores,
+          .workspace = workspace};
+}
+
+Status CheckTopK(const DeviceTopK& topk) {
+  if (!cuda::CanTopK(PlainTopK(topk, nullptr))) {
+    return Fail(Code::kUnsupported, "a search for {} among {} rows of {} dims", topk.k,
+                DtypeName(topk.row_dtype), topk.dims);
+  }
+  for (const DeviceSearch& search : topk.searches) {
+    if (search.query == nullptr || (search.count > 0 && search.rows == nullptr)) {
+      return Fail(Code::kInvalid, "a search without rows or without a query");
+    }
+    if (!IsAligned(reinterpret_cast<uint64_t>(search.rows), 16) ||
+        !IsAligned(reinterpret_cast<uint64_t>(search.query), alignof(float)) ||
+        !IsAligned(reinterpret_cast<uint64_t>(search.allowed), alignof(uint64_t))) {
+      return Fail(Code::kInvalid, "rows at {}, query at {}, bitmap at {}: not aligned", search.rows,
+                  static_cast<const void*>(search.query), static_cast<const void*>(search.allowed));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<DeviceMemory> Device::AllocTopKWorkspace(const DeviceTopK& topk) {
+  INFERSCALE_TRY(CheckTopK(topk));
+  const cuda::PluginTopK plain = PlainTopK(topk, nullptr);
+  const uint64_t bytes = plugin_.topk_workspace(&plain);
+  if (bytes < cuda::kTopKTicketBytes) {
+    return Fail(Code::kTransient, "CUDA device {} can't be asked for its size", ordinal_);
+  }
+  INFERSCALE_ASSIGN(DeviceMemory memory, Alloc(bytes));
+  INFERSCALE_TRY(Fill(memory.data(), 0, cuda::kTopKTicketBytes, nullptr));
+  INFERSCALE_TRY(Synchronize(nullptr));  // whichever stream uses it first
+  return memory;
+}
+
+Status Device::TopK(const DeviceTopK& topk, const DeviceMemory& workspace, DeviceStream stream) {
+  INFERSCALE_TRY(CheckTopK(topk));
+  const cuda::PluginTopK plain = PlainTopK(topk, workspace.data());
+  if (const uint64_t bytes = plugin_.topk_workspace(&plain); workspace.bytes() < bytes) {
+    return Fail(Code::kInvalid, "a workspace of {} bytes, {} are needed", workspace.bytes(), bytes);
+  }
+  if (topk.searches.empty()) return {};
+  if (topk.out_rows == nullptr || topk.out_scores == nullptr) {
+    return Fail(Code::kInvalid, "a search without a place for its results");
+  }
+  return Check(plugin_.topk(&plain, stream), "search");
 }
 
 }  // namespace inferscale

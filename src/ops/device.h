@@ -72,6 +72,10 @@ struct DeviceCacheSpec {
   // Of an fp8 cache, [layer][scale_heads] with scale_heads 1 or `heads`; empty: 1. Element times
   // scale is the number.
   std::vector<float> k_scale, v_scale;
+  // Which of a record's layers each layer is, and how many a record has; empty: the same ones. An
+  // engine that keeps its layers in groups with page tables of their own has a cache for each.
+  std::vector<uint32_t> record_layer;
+  uint32_t record_layers = 0;
 };
 
 class Device;
@@ -97,9 +101,22 @@ using DeviceSpan = cuda::PluginSpan;
 
 struct DeviceTransfer {
   Dtype record_dtype = Dtype::kBF16;
-  const float* key_scales = nullptr;  // [layer][head][dim], device memory, if quantised
+  const float* key_scales = nullptr;  // [record layer][head][dim], device memory, if quantised
   std::span<const DeviceSpan> spans;
   std::span<const int32_t> pages;  // of all requests, one after another
+};
+
+// topk.h's contract for many searches at once; everything in device memory, rows aligned to 16
+// bytes. Result i of search s is at [s * k + i]: best first, ties by the smaller row, row
+// 0xffffffff where there are no more. Rows are f16 or f32, dims a multiple of 8 up to 4,096, k up
+// to 128.
+using DeviceSearch = cuda::PluginSearch;
+struct DeviceTopK {
+  std::span<const DeviceSearch> searches;
+  uint32_t dims = 0, k = 0;
+  Dtype row_dtype = Dtype::kF16;
+  uint32_t* out_rows = nullptr;
+  float* out_scores = nullptr;
 };
 
 class Device {
@@ -126,8 +143,6 @@ class Device {
   Result<bool> IsDone(const DeviceEvent& event);
   // What `stream` is given from now on runs after `event`. The host does not wait.
   Status Wait(DeviceStream stream, const DeviceEvent& event);
-  const cuda::Plugin& plugin() const { return plugin_; }
-
   // `ropes` are evaluated for positions 0 to positions - 1 and uploaded. kUnsupported for what the
   // kernels don't do: then the caller goes without them.
   Result<DeviceCache> Describe(const DeviceCacheSpec& cache, const RopeTables& ropes,
@@ -142,6 +157,12 @@ class Device {
   // kUnsupported for dtypes that are not compiled in. Then nothing was launched.
   Status Inject(const DeviceTransfer& transfer, const DeviceCache& cache, DeviceStream stream);
   Status Capture(const DeviceTransfer& transfer, const DeviceCache& cache, DeviceStream stream);
+
+  // Memory for searches of this size. One stream may use it again and again.
+  Result<DeviceMemory> AllocTopKWorkspace(const DeviceTopK& topk);
+  // kInvalid for null or misaligned pointers and a workspace that is too small, kUnsupported for
+  // sizes and dtypes that the kernels don't do. Then nothing was launched.
+  Status TopK(const DeviceTopK& topk, const DeviceMemory& workspace, DeviceStream stream);
 
  private:
   Device(const cuda::Plugin& plugin, int ordinal) : plugin_(plugin), ordinal_(ordinal) {}

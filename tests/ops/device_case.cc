@@ -89,7 +89,16 @@ DeviceCase::DeviceCase(Device& device, Random& random, const DeviceCaseLimits& l
   spec_.dtype = limits.integers ? record_dtype : pair.cache;
   spec_.dim = kDims[random.Between<size_t>(0, std::size(kDims) - 1)];
   spec_.heads = random.Chance(0.7) ? random.Pick({1U, 2U, 4U, 8U}) : random.Between(1U, 20U);
-  layers_ = random.Between(1U, limits.max_layers);
+  record_layers_ = random.Between(1U, limits.max_layers);
+  layers_ = record_layers_;
+  if (random.Chance(0.4)) {  // a group of a record's layers, in any order
+    spec_.record_layer.resize(record_layers_);
+    std::iota(spec_.record_layer.begin(), spec_.record_layer.end(), 0U);
+    std::shuffle(spec_.record_layer.begin(), spec_.record_layer.end(), random.engine());
+    layers_ = random.Between(1U, record_layers_);
+    spec_.record_layer.resize(layers_);
+    spec_.record_layers = record_layers_;
+  }
   MakeRopes(random, limits.integers);
   MakeRecords(random, limits);
   MakeLayout(random);
@@ -133,7 +142,7 @@ void DeviceCase::FillNumbers(Random& random, bool integers, Dtype dtype, std::by
 }
 
 void DeviceCase::MakeRecords(Random& random, const DeviceCaseLimits& limits) {
-  const KvShape shape = {layers_, spec_.heads, spec_.dim, spec_.dim, record_dtype};
+  const KvShape shape = {record_layers_, spec_.heads, spec_.dim, spec_.dim, record_dtype};
   spec_.page_tokens = random.Pick({8U, 16U, 16U, 24U, 32U, 64U, 256U});
   const uint32_t count = random.Between(1U, limits.max_spans);
   uint32_t list_token = random.Between(0U, 2 * spec_.page_tokens);
@@ -153,7 +162,8 @@ void DeviceCase::MakeRecords(Random& random, const DeviceCaseLimits& limits) {
     span.page_token = list_token;
     list_token += span.tokens;
     std::vector<std::byte>& bytes = records_.emplace_back(span.record_tokens * shape.TokenBytes());
-    const size_t elements = 2 * size_t{layers_} * span.record_tokens * spec_.heads * spec_.dim;
+    const size_t elements =
+        2 * size_t{record_layers_} * span.record_tokens * spec_.heads * spec_.dim;
     FillNumbers(random, limits.integers, record_dtype, bytes.data(), elements);
     if (IsQuantised(record_dtype)) {
       for (size_t at = elements; at < bytes.size(); at += sizeof(float)) {
@@ -283,9 +293,13 @@ size_t DeviceCase::CacheOffset(bool is_k, const Head& at) const {
 
 size_t DeviceCase::RecordOffset(bool is_k, const Head& at) const {
   const DeviceSpan& span = spans[at.span];
-  const size_t plane = 2 * size_t{at.layer} + (is_k ? 0 : 1);
+  const size_t plane = 2 * size_t{RecordLayer(at.layer)} + (is_k ? 0 : 1);
   const size_t row = (plane * span.record_tokens + span.first + at.token) * spec_.heads + at.head;
   return row * spec_.dim * DtypeSize(record_dtype);
+}
+
+uint32_t DeviceCase::RecordLayer(uint32_t layer) const {
+  return spec_.record_layer.empty() ? layer : spec_.record_layer[layer];
 }
 
 double DeviceCase::Scale(bool is_k, const Head& at) const {
@@ -313,7 +327,7 @@ void DeviceCase::Turn(const Head& at, bool back, std::vector<double>& x) const {
 }
 
 FactKvView DeviceCase::View(const std::vector<std::byte>& record, size_t span) const {
-  return {{layers_, spec_.heads, spec_.dim, spec_.dim, record_dtype},
+  return {{record_layers_, spec_.heads, spec_.dim, spec_.dim, record_dtype},
           spans[span].record_tokens,
           record.data(),
           key_scales_.data()};
@@ -327,8 +341,8 @@ std::vector<std::byte> DeviceCase::InjectedCache() const {
     const size_t token = spans[at.span].first + at.token;
     for (const bool is_k : {true, false}) {
       for (uint32_t d = 0; d < spec_.dim; ++d) {
-        x[d] = is_k ? ReadK(view, at.layer, token, at.head, d)
-                    : ReadV(view, at.layer, token, at.head, d);
+        x[d] = is_k ? ReadK(view, RecordLayer(at.layer), token, at.head, d)
+                    : ReadV(view, RecordLayer(at.layer), token, at.head, d);
       }
       if (is_k) Turn(at, false, x);
       for (uint32_t d = 0; d < spec_.dim; ++d) {
@@ -341,7 +355,7 @@ std::vector<std::byte> DeviceCase::InjectedCache() const {
 
 std::vector<std::byte> DeviceCase::CapturedRecord(size_t span) const {
   std::vector<std::byte> record(records_[span].size(), kPoison);
-  const KvShape shape = {layers_, spec_.heads, spec_.dim, spec_.dim, record_dtype};
+  const KvShape shape = {record_layers_, spec_.heads, spec_.dim, spec_.dim, record_dtype};
   const MutableFactKvView view{shape, spans[span].record_tokens, record.data()};
   const float limit = record_dtype == Dtype::kI8 ? kI8Max : kF8Max;
   std::vector<double> x(spec_.dim);
@@ -361,7 +375,8 @@ std::vector<std::byte> DeviceCase::CapturedRecord(size_t span) const {
       const float value_scale = largest / limit;
       if (!is_k && IsQuantised(record_dtype)) {
         const size_t row = (spans[span].first + at.token) * spec_.heads + at.head;
-        std::memcpy(view.VScales(at.layer) + row * sizeof(float), &value_scale, sizeof(float));
+        std::memcpy(view.VScales(RecordLayer(at.layer)) + row * sizeof(float), &value_scale,
+                    sizeof(float));
       }
       for (uint32_t d = 0; d < spec_.dim; ++d) {
         if (!IsQuantised(record_dtype)) {
@@ -369,7 +384,8 @@ std::vector<std::byte> DeviceCase::CapturedRecord(size_t span) const {
           continue;
         }
         const float scale =
-            is_k ? key_scales_[(at.layer * spec_.heads + at.head) * spec_.dim + d] : value_scale;
+            is_k ? key_scales_[(RecordLayer(at.layer) * spec_.heads + at.head) * spec_.dim + d]
+                 : value_scale;
         WriteElement(to, record_dtype, d, scale == 0 ? 0 : static_cast<float>(x[d]) / scale);
       }
     }
@@ -446,9 +462,10 @@ void DeviceCase::ExpectSameRecord(size_t span, const std::vector<std::byte>& got
 }
 
 std::string DeviceCase::Describe() const {
-  std::string text = fmt::format("records {}, cache {} {}, {} layers, {} heads of {}, pages of {}",
-                                 DtypeName(record_dtype), DtypeName(spec_.dtype), layout_, layers_,
-                                 spec_.heads, spec_.dim, spec_.page_tokens);
+  std::string text =
+      fmt::format("records {}, cache {} {}, {} of {} layers, {} heads of {}, pages of {}",
+                  DtypeName(record_dtype), DtypeName(spec_.dtype), layout_, layers_, record_layers_,
+                  spec_.heads, spec_.dim, spec_.page_tokens);
   for (const RopeTable& table : tables_) {
     text += fmt::format("; rope kind {} of {}", static_cast<int>(table.spec().kind),
                         table.spec().rotary_dims);

@@ -70,6 +70,7 @@ class DeviceCase {
                         const std::vector<std::byte>& want) const;
   size_t CacheOffset(bool is_k, const Head& head) const;
   size_t RecordOffset(bool is_k, const Head& head) const;
+  uint32_t RecordLayer(uint32_t layer) const;
   double Scale(bool is_k, const Head& head) const;
   void Turn(const Head& head, bool back, std::vector<double>& x) const;
   FactKvView View(const std::vector<std::byte>& record, size_t span) const;
@@ -79,7 +80,8 @@ class DeviceCase {
   void FillNumbers(Random& random, bool integers, Dtype dtype, std::byte* to, size_t count) const;
 
   Device& device_;
-  uint32_t layers_ = 0;
+  uint32_t layers_ = 0;         // of the cache
+  uint32_t record_layers_ = 0;  // of a record
   DeviceCacheSpec spec_;
   std::vector<RopeTable> tables_;
   std::vector<uint8_t> layer_table_;

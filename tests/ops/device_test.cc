@@ -199,6 +199,13 @@ TEST_F(DeviceTest, RefusesCachesThatKernelsCannotMove) {
   EXPECT_FALSE(describe([](DeviceCacheSpec& spec) { spec.v_base.clear(); }));
   EXPECT_FALSE(describe([](DeviceCacheSpec& spec) { spec.k_scale = {1.0F, 2.0F}; }));
   EXPECT_FALSE(describe([](DeviceCacheSpec& spec) { spec.dim = 32; }));  // RoPE over 64 dims
+  EXPECT_TRUE(
+      describe([](DeviceCacheSpec& spec) { spec.record_layer = {1}, spec.record_layers = 2; }));
+  EXPECT_FALSE(
+      describe([](DeviceCacheSpec& spec) { spec.record_layer = {1}, spec.record_layers = 1; }));
+  EXPECT_FALSE(describe([](DeviceCacheSpec& spec) {
+    spec.record_layer = {0, 1}, spec.record_layers = 2;
+  }));
 }
 
 TEST_F(DeviceTest, SaysThatMemoryIsShort) {

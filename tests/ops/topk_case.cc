@@ -110,21 +110,19 @@ void TopKCase::RunOn(Device& device) {
          Upload(device, user.query.data(), dims_, memory),
          Upload(device, user.allowed.data(), user.allowed.size(), memory), user.count});
   }
-  PluginTopK topk = Call(searches);
-  const uint64_t bytes = device.plugin().topk_workspace(&topk);
-  const DeviceMemory workspace = device.Alloc(bytes).value();
+  DeviceTopK topk = {.searches = searches, .dims = dims_, .k = k_, .row_dtype = dtype_};
+  const DeviceMemory workspace = device.AllocTopKWorkspace(topk).value();
   const size_t results = searches.size() * k_;
   const DeviceMemory rows = device.Alloc(results * sizeof(uint32_t)).value();
   const DeviceMemory scores = device.Alloc(results * sizeof(float)).value();
-  ASSERT_TRUE(device.Fill(workspace.data(), 0xFF, bytes, nullptr));
-  ASSERT_TRUE(device.Fill(workspace.data(), 0, cuda::kTopKTicketBytes, nullptr));
+  ASSERT_TRUE(device.Fill(workspace.data() + cuda::kTopKTicketBytes, 0xFF,
+                          workspace.bytes() - cuda::kTopKTicketBytes, nullptr));
   topk.out_rows = reinterpret_cast<uint32_t*>(rows.data());
   topk.out_scores = reinterpret_cast<float*>(scores.data());
-  topk.workspace = workspace.data();
   std::vector<float> before;
   for (int round = 0; round < 2; ++round) {  // the second finds the workspace as the first left it
     ASSERT_TRUE(device.Fill(rows.data(), 0x77, results * sizeof(uint32_t), nullptr));
-    ASSERT_EQ(device.plugin().topk(&topk, nullptr), 0);
+    ASSERT_TRUE(device.TopK(topk, workspace, nullptr));
     rows_ = Download<uint32_t>(device, rows, results);
     scores_ = Download<float>(device, scores, results);
     ASSERT_TRUE(round == 0 || scores_ == before);

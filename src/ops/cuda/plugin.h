@@ -13,7 +13,7 @@
 
 namespace inferscale::cuda {
 
-inline constexpr uint32_t kPluginAbi = 1;
+inline constexpr uint32_t kPluginAbi = 2;
 inline constexpr int kNoInstance = -1;  // this (dtype, head_dim, rotation) was not compiled in
 
 // An engine's cache, on the device. Strides in bytes, as in ops/cache_layout.h.
@@ -30,6 +30,10 @@ struct PluginCache {
   const float* k_scale;
   const float* v_scale;
   uint32_t scale_heads;
+  // Which of a record's layers each of these is, where the engine keeps its layers in groups with
+  // page tables of their own: [layers], or null if they are the same ones.
+  const uint32_t* record_layer;
+  uint32_t record_layers;  // of a record
 };
 
 // cos and sin of every position: [positions][rotary_dims / 2 of cos, then of sin], as the engine
@@ -55,7 +59,7 @@ struct PluginSpan {
 struct PluginTransfer {
   const PluginCache* cache;
   const PluginRopes* ropes;
-  const float* key_scales;  // [layers][heads][dim], of quantised records; else null
+  const float* key_scales;  // [record_layers][heads][dim], of quantised records; else null
   const PluginSpan* spans;  // host memory, read before the call returns; likewise pages
   uint32_t span_count;
   const int32_t* pages;

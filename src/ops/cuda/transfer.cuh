@@ -66,7 +66,12 @@ struct LaneWork {
   uint32_t in_page = 0;
   const KernelSpan* span = nullptr;
 
+  uint32_t record_layer = 0, record_layer_step = 0;  // the same of the record
+
   INFERSCALE_DEVICE uint32_t LayerOf(uint32_t item) const { return layer + item * layer_step; }
+  INFERSCALE_DEVICE uint32_t RecordLayerOf(uint32_t item) const {
+    return record_layer + item * record_layer_step;
+  }
   INFERSCALE_DEVICE uint32_t HeadOf(uint32_t item) const { return head + item * head_step; }
 };
 
@@ -107,6 +112,15 @@ INFERSCALE_DEVICE bool FindWork(const TransferParams& params, LaneWork& work) {
   } else {
     work.layer_step = 1;
     work.items = work.layer + 1 < params.cache.layers ? 2 : 1;
+  }
+  work.record_layer = work.layer;
+  work.record_layer_step = work.layer_step;
+  if (const uint32_t* record_layer = params.cache.record_layer) {
+    work.record_layer = record_layer[work.layer];
+    // May be a step back, which wraps around and comes out right in 32 bits.
+    work.record_layer_step = work.layer_step == 1 && work.items == 2
+                                 ? record_layer[work.layer + 1] - work.record_layer
+                                 : 0;
   }
   work.token = span.first + token;
   work.position = span.position + static_cast<int32_t>(token);
@@ -295,9 +309,10 @@ INFERSCALE_DEVICE Rows RecordRows(const TransferParams& params, const LaneWork& 
   constexpr uint32_t kHeadBytes = kDim * DtypeSize(kRecord);
   const uint32_t row = params.cache.heads * kHeadBytes;
   const int64_t plane = int64_t{work.span->record_tokens} * row;
-  std::byte* k = work.span->record + 2 * work.layer * plane + int64_t{work.token} * row +
+  std::byte* k = work.span->record + 2 * work.record_layer * plane + int64_t{work.token} * row +
                  work.head * kHeadBytes;
-  const int64_t step = 2 * work.layer_step * plane + work.head_step * kHeadBytes;
+  const int64_t step =
+      2 * static_cast<int32_t>(work.record_layer_step) * plane + work.head_step * kHeadBytes;
   return {k, k + plane, step, step};
 }
 
@@ -321,7 +336,7 @@ template <Dtype kRecord, int kDim>
 INFERSCALE_DEVICE auto RecordKeyScale(const TransferParams& params, const LaneWork& work,
                                       const Rotation& rotation, uint32_t item) {
   if constexpr (IsQuantised(kRecord)) {
-    const size_t row = size_t{work.LayerOf(item)} * params.cache.heads + work.HeadOf(item);
+    const size_t row = size_t{work.RecordLayerOf(item)} * params.cache.heads + work.HeadOf(item);
     const float* of_head = params.key_scales + row * kDim;
     LaneScales scales;
     LoadTable8(of_head + rotation.a, scales.scale[0]);
@@ -338,9 +353,9 @@ INFERSCALE_DEVICE float* RecordValueScale(const TransferParams& params, const La
                                           uint32_t item) {
   const size_t heads = params.cache.heads;
   const size_t tokens = work.span->record_tokens;
-  auto* scales =
-      reinterpret_cast<float*>(work.span->record + 2 * params.cache.layers * tokens * heads * kDim);
-  return scales + (work.LayerOf(item) * tokens + work.token) * heads + work.HeadOf(item);
+  auto* scales = reinterpret_cast<float*>(work.span->record +
+                                          2 * params.cache.record_layers * tokens * heads * kDim);
+  return scales + (work.RecordLayerOf(item) * tokens + work.token) * heads + work.HeadOf(item);
 }
 
 // What an fp8 cache's elements are to be multiplied with; `scales` is of its K or of its V.
