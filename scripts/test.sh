@@ -2,7 +2,8 @@
 # Sets up, builds and runs the tests; the last line is `N passed, N failed` over all runners.
 #
 #   scripts/test.sh                             all tests, C++ and Python, of the release build
-#   scripts/test.sh PRESET [CTEST ARGUMENT]...  the C++ tests of a preset, e.g. `scripts/test.sh tsan -L threads`
+#   scripts/test.sh PRESET [CTEST ARGUMENT]...  the C++ tests of a preset, e.g. `scripts/test.sh tsan -L threads`,
+#                                               which builds the tests of that label only
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,7 +16,9 @@ python_report=$PWD/build/reports/python.xml
 mkdir -p build/reports
 rm -f "$cpp_report" "$python_report"
 
-if ! { cmake --preset "$preset" && cmake --build --preset "$preset"; } >"build/reports/$preset.log" 2>&1; then
+target=all
+[ "${2:-}" = -L ] && target=tests-$3
+if ! { cmake --preset "$preset" && cmake --build --preset "$preset" --target "$target"; } >"build/reports/$preset.log" 2>&1; then
   grep -E 'error|Error|FAILED' -A 5 "build/reports/$preset.log" | head -n 200
   echo "The build failed; all of its output is in build/reports/$preset.log"
   echo "0 passed, 1 failed"
