@@ -1,0 +1,1 @@
+"""InferScale: memory for LLM serving. `inferscale.vllm` is the connector for vLLM."""
