@@ -126,8 +126,30 @@ RopeTable::RopeTable(RopeSpec spec) : spec_(std::move(spec)) {
   }
 }
 
+Result<RopeTable> RopeTable::FromValues(RopeKind kind, uint32_t head_dim, uint32_t rotary_dims,
+                                        std::vector<float> values) {
+  RopeSpec spec{.kind = kind, .head_dim = head_dim, .rotary_dims = rotary_dims};
+  INFERSCALE_TRY(spec.Validate());
+  const size_t positions = kind == RopeKind::kNone ? 0 : values.size() / rotary_dims;
+  if (positions == 0 || values.size() != positions * rotary_dims || positions > (size_t{1} << 31)) {
+    return Fail(Code::kInvalid, "RoPE: a table of {} values for {} dims", values.size(),
+                rotary_dims);
+  }
+  RopeTable table(std::move(spec));
+  table.values_ = std::move(values);
+  table.positions_ = static_cast<uint32_t>(positions);
+  return table;
+}
+
 void RopeTable::Fill(int32_t position, std::span<float> cos, std::span<float> sin) const {
-  assert(position >= 0 && cos.size() == pairs() && sin.size() == pairs());
+  assert(position >= 0 && static_cast<uint32_t>(position) < positions_);
+  assert(cos.size() == pairs() && sin.size() == pairs());
+  if (!values_.empty()) {
+    const float* row = values_.data() + static_cast<size_t>(position) * spec_.rotary_dims;
+    std::copy_n(row, pairs(), cos.begin());
+    std::copy_n(row + pairs(), pairs(), sin.begin());
+    return;
+  }
   const bool has_factors = !spec_.frequency_factors.empty();
   auto theta = static_cast<float>(position);
   for (size_t i = 0; i < pairs(); ++i) {

@@ -47,25 +47,36 @@ std::vector<float> Llama3FrequencyFactors(uint32_t rotary_dims, float freq_base,
                                           float low_freq_factor, float high_freq_factor,
                                           uint32_t original_context);
 
-// cos and sin of one RopeSpec. Positions are arguments, so one table serves all requests.
+// cos and sin of one RopeSpec, or as an engine has them. Positions are arguments, so one table
+// serves all requests.
 class RopeTable {
  public:
   // `spec` must be valid. Angles are computed as ggml does it, in float and by repeated
   // multiplication, so that the values are the engine's own to the last bit; under YaRN some are a
   // unit of the angle off where the engine was compiled to fuse its multiply-add.
   explicit RopeTable(RopeSpec spec);
+  // An engine's own values: [positions][rotary_dims / 2 of cos, then of sin]. kInvalid unless there
+  // is at least one position and no broken row, or for dims that Validate refuses.
+  static Result<RopeTable> FromValues(RopeKind kind, uint32_t head_dim, uint32_t rotary_dims,
+                                      std::vector<float> values);
 
+  // Of a table of values only kind, head_dim and rotary_dims mean something.
   const RopeSpec& spec() const { return spec_; }
   uint32_t pairs() const { return spec_.kind == RopeKind::kNone ? 0 : spec_.rotary_dims / 2; }
 
-  // Fills `cos` and `sin` (pairs() values each) for `position` >= 0, magnitude included.
+  // Positions from 0 to positions() - 1 are known.
+  uint32_t positions() const { return positions_; }
+
+  // Fills `cos` and `sin` (pairs() values each) for a known position, magnitude included.
   void Fill(int32_t position, std::span<float> cos, std::span<float> sin) const;
 
  private:
   RopeSpec spec_;
   float theta_scale_ = 1.0F;
   float magnitude_ = 1.0F;
-  std::vector<float> ramp_;  // YaRN's share of extrapolation per pair; empty without YaRN
+  std::vector<float> ramp_;    // YaRN's share of extrapolation per pair; empty without YaRN
+  std::vector<float> values_;  // an engine's own; empty: computed
+  uint32_t positions_ = uint32_t{1} << 31;
 };
 
 // The same in double and by pow(), straight from the formula above: the oracle of the tests.

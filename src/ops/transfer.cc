@@ -70,6 +70,18 @@ Status CheckSpan(const TransferSpan& item, const KvShape& first) {
   return {};
 }
 
+// Of tables with values of their own.
+Status CheckPositions(const RopeTable& table, std::span<const TransferSpan> spans) {
+  for (const auto& [record, writable, span] : spans) {
+    if (span.tokens != 0 &&
+        static_cast<uint64_t>(span.position) + span.tokens > table.positions()) {
+      return Fail(Code::kInvalid, "positions {} to {}, RoPE is known up to {}", span.position,
+                  static_cast<uint64_t>(span.position) + span.tokens, table.positions());
+    }
+  }
+  return {};
+}
+
 Status CheckRopes(const RopeTables& ropes, const KvShape& shape) {
   if (ropes.layer_table.size() != shape.layers) {
     return Fail(Code::kInvalid, "RoPE tables for {} layers, records with {}",
@@ -199,7 +211,10 @@ Status CheckTransfer(std::span<const TransferSpan> spans, const RopeTables& rope
   if (IsQuantised(cache.dtype)) {
     return Fail(Code::kInvalid, "a cache of {}", DtypeName(cache.dtype));
   }
-  return CheckRopes(ropes, shape);
+  INFERSCALE_TRY(CheckRopes(ropes, shape));
+  // All tables are evaluated, also those that no layer uses.
+  for (const RopeTable& table : ropes.tables) INFERSCALE_TRY(CheckPositions(table, spans));
+  return {};
 }
 
 void Transfer(std::span<const TransferSpan> spans, const RopeTables& ropes,

@@ -130,6 +130,19 @@ Result<Arena::Acquired> Arena::Acquire(const Hash128& key, const std::string& te
                                                   MutableByteSpan(slab_.get() + offset, bytes))};
 }
 
+std::vector<std::shared_ptr<const PinnedKv>> Arena::Hold(std::span<const Hash128> keys) {
+  std::vector<std::shared_ptr<const PinnedKv>> pins(keys.size());
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto found = index_.find(keys[i]);
+    if (found == index_.end() || !found->second->ready) continue;
+    ++hits_;
+    policy_.Pin(found->second->id);
+    pins[i] = MakePin(found->second, Tier::kHost);
+  }
+  return pins;
+}
+
 Result<uint64_t> Arena::MakeRoom(const std::string& tenant, uint64_t bytes) {
   while (true) {
     const ArenaPolicy::Decision decision = policy_.Admit(tenant, bytes);

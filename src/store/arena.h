@@ -74,6 +74,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Result<Acquired> Acquire(const Hash128& key, const std::string& tenant, uint64_t bytes,
                            uint64_t epoch);
 
+  // Pins those that are there and whole; null for the others.
+  std::vector<std::shared_ptr<const PinnedKv>> Hold(std::span<const Hash128> keys);
+
   // The records can't be found any more; the bytes of those that are pinned go with the last pin.
   void Forget(std::span<const Hash128> keys);
   std::vector<Hash128> Keys();

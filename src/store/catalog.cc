@@ -39,6 +39,13 @@ constexpr const char* kColumns =
     "SELECT r.key, r.tenant, r.fingerprint, s.path, r.offset, r.length, r.checksum, "
     "r.payload_bytes, r.tokens FROM record r JOIN segment s ON s.id = r.segment ";
 const std::string kFindSql = std::string(kColumns) + "WHERE r.key = ?";
+// ?1 is all keys in one blob, ?2 how many; the last column says which of them a row is for.
+const std::string kFindManySql =
+    "WITH RECURSIVE asked(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM asked WHERE n + 1 < ?2) "
+    "SELECT r.key, r.tenant, r.fingerprint, s.path, r.offset, r.length, r.checksum, "
+    "r.payload_bytes, r.tokens, asked.n FROM asked "
+    "CROSS JOIN record r ON r.key = substr(?1, 16 * asked.n + 1, 16) "
+    "CROSS JOIN segment s ON s.id = r.segment";
 const std::string kInSegmentSql = std::string(kColumns) + "WHERE s.path = ? ORDER BY r.offset";
 
 uint64_t Number(const SqlQuery& query, int column) {
@@ -166,6 +173,7 @@ Result<bool> Catalog::Reopen(Look look) {
   INFERSCALE_ASSIGN(auto reader, SqlDatabase::Open(path_, kOptions));
   writer_ = std::move(writer);
   reader_ = std::move(reader);
+  ++openings_;
   if (damaged) was_damaged_ = true;
   return !damaged;
 }
@@ -208,6 +216,28 @@ Result<std::optional<CatalogRow>> Catalog::Find(const Hash128& key) {
     INFERSCALE_ASSIGN(const bool found, query.Next());
     if (!found) return std::nullopt;
     return ReadRow(query);
+  });
+}
+
+Result<std::vector<std::optional<CatalogRow>>> Catalog::Find(std::span<const Hash128> keys) {
+  static_assert(sizeof(Hash128) == 16);  // and its bytes are what a key is in the table
+  if (keys.empty()) return std::vector<std::optional<CatalogRow>>{};
+  return Read([&](SqlDatabase& db) -> Result<std::vector<std::optional<CatalogRow>>> {
+    std::vector<std::optional<CatalogRow>> rows(keys.size());
+    SqlQuery query = db.Query(kFindManySql, std::as_bytes(keys), keys.size());
+    while (true) {
+      INFERSCALE_ASSIGN(const bool found, query.Next());
+      if (!found) return rows;
+      rows.at(Number(query, 9)) = ReadRow(query);
+    }
+  });
+}
+
+Result<uint64_t> Catalog::Version() {
+  // Of the reader, to whom this process's writer is another one too.
+  return Read([&](SqlDatabase& db) -> Result<uint64_t> {
+    INFERSCALE_ASSIGN(const int64_t version, db.QueryInt("PRAGMA data_version"));
+    return openings_ << 32 | static_cast<uint32_t>(version);
   });
 }
 

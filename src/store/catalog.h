@@ -69,7 +69,12 @@ class Catalog {
   // Reads all of it and compares the index with the rows. False if it was damaged and is empty now.
   Result<bool> Verify();
 
+  // Another number whenever anything may have changed since, by whichever process.
+  Result<uint64_t> Version();
+
   Result<std::optional<CatalogRow>> Find(const Hash128& key);
+  // The same for many at once, in their order.
+  Result<std::vector<std::optional<CatalogRow>>> Find(std::span<const Hash128> keys);
   Result<std::vector<Hash128>> Keys();
   // Of these records together, in the catalog.
   Result<uint64_t> Bytes(std::span<const Hash128> keys);
@@ -104,7 +109,8 @@ class Catalog {
 
   const std::string path_;
   std::atomic<bool> was_damaged_ = false;
-  Mutex write_mutex_;  // taken before read_mutex_ where both are needed
+  std::atomic<uint64_t> openings_ = 0;  // of reader_; SQLite's version begins anew with each
+  Mutex write_mutex_;                   // taken before read_mutex_ where both are needed
   Mutex read_mutex_;
   std::unique_ptr<SqlDatabase> writer_ GUARDED_BY(write_mutex_);
   std::unique_ptr<SqlDatabase> reader_ GUARDED_BY(read_mutex_);

@@ -24,14 +24,26 @@ struct DeviceEntry {
   bool forgotten = false;  // goes with its last pin, and its bytes are wiped
 };
 
-DevicePins::DevicePins(std::shared_ptr<DeviceArena> arena, size_t count, DeviceStream stream)
-    : arena_(std::move(arena)),
-      stream_(stream),
-      entries_(count, nullptr),
-      records_(count, DeviceKv{}) {}
+DevicePins::DevicePins(std::shared_ptr<DeviceArena> arena, size_t count)
+    : arena_(std::move(arena)), entries_(count, nullptr), records_(count, DeviceKv{}) {}
 
-void DevicePins::Release(DeviceStream stream) {
-  if (const auto arena = std::exchange(arena_, nullptr)) arena->Release(entries_, stream);
+bool DevicePins::IsLoaded() const {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i] == nullptr && records_[i]) return false;
+  }
+  return true;
+}
+
+Status DevicePins::Await(DeviceStream stream) {
+  INFERSCALE_TRY(arena_->Await(*this, stream));
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
+    streams_.push_back(stream);
+  }
+  return {};
+}
+
+void DevicePins::Release() {
+  if (const auto arena = std::exchange(arena_, nullptr)) arena->Release(*this);
 }
 
 Result<std::shared_ptr<DeviceArena>> DeviceArena::Create(std::shared_ptr<Device> device,
@@ -60,23 +72,31 @@ DeviceArena::~DeviceArena() {
   (void)device_->DestroyStream(copy_stream_);
 }
 
-Result<std::shared_ptr<DevicePins>> DeviceArena::Get(const DeviceRequest& request,
-                                                     DeviceStream stream) {
-  auto pins = std::make_shared<DevicePins>(shared_from_this(), request.keys.size(), stream);
+std::shared_ptr<DevicePins> DeviceArena::Hold(const DeviceRequest& request) {
+  auto pins = std::make_shared<DevicePins>(shared_from_this(), request.keys.size());
   const uint64_t epoch = PinResident(request, *pins);
   DropErased(request, *pins);
-  Load(request, epoch, *pins);
+  LoadFromHost(request, epoch, *pins);
+  return pins;
+}
 
+Result<std::shared_ptr<DevicePins>> DeviceArena::Get(const DeviceRequest& request,
+                                                     DeviceStream stream) {
+  auto pins = Hold(request);
+  Load(request, *pins);
+  INFERSCALE_TRY(pins->Await(stream));
+  return pins;
+}
+
+Status DeviceArena::Await(const DevicePins& pins, DeviceStream stream) {
   MutexLock lock(mutex_);
   uint64_t newest = 0;
-  for (const DeviceEntry* entry : pins->entries_) {
+  for (const DeviceEntry* entry : pins.entries_) {
     if (entry != nullptr) newest = std::max(newest, entry->copy);
   }
   // Copies end in order, so the newest is the one to wait for.
-  if (newest > copied_) {
-    INFERSCALE_TRY(device_->Wait(stream, copying_[newest - copied_ - 1].event));
-  }
-  return pins;
+  if (newest <= copied_) return {};
+  return device_->Wait(stream, copying_[newest - copied_ - 1].event);
 }
 
 size_t DeviceArena::Prefetch(const DeviceRequest& request) {
@@ -86,17 +106,14 @@ size_t DeviceArena::Prefetch(const DeviceRequest& request) {
   for (const Hash128& key : request.keys) {
     DeviceRequest one = request;
     one.keys = {&key, 1};
-    auto pins = std::make_shared<DevicePins>(shared_from_this(), 1, nullptr);
-    const uint64_t epoch = PinResident(one, *pins);
-    DropErased(one, *pins);
-    Load(one, epoch, *pins);
+    auto pins = Hold(one);
+    Load(one, *pins);
     const Result<DeviceKv>& record = pins->records().front();
     const bool full = !record && record.error().code == Code::kExhausted;
     if (record) ++resident;
     all.push_back(std::move(pins));
     if (full) break;
   }
-  for (const auto& pins : all) UnpinUnread(*pins);
   return resident;
 }
 
@@ -117,30 +134,71 @@ uint64_t DeviceArena::PinResident(const DeviceRequest& request, DevicePins& pins
 // Another process may have erased what was resident. Looked for after it was pinned, so that what
 // is found now can't be older than the answer.
 void DeviceArena::DropErased(const DeviceRequest& request, DevicePins& pins) {
+  std::vector<Hash128> keys;
+  std::vector<size_t> places;
   for (size_t i = 0; i < request.keys.size(); ++i) {
-    DeviceEntry*& entry = pins.entries_[i];
-    if (entry == nullptr || store_->Contains(request.keys[i])) continue;
-    Forget({&request.keys[i], 1});
+    if (pins.entries_[i] == nullptr) continue;
+    keys.push_back(request.keys[i]);
+    places.push_back(i);
+  }
+  if (keys.empty()) return;
+  const auto missing = store_->Missing(keys);
+  const auto drop = [&](size_t i, tl::unexpected<Error> error) {
     MutexLock lock(mutex_);
-    Unpin(std::exchange(entry, nullptr));
-    pins.records_[i] = Fail(Code::kNotFound, "no record {}", request.keys[i].Hex());
+    Unpin(std::exchange(pins.entries_[i], nullptr));
+    pins.records_[i] = std::move(error);
+  };
+  if (!missing) {
+    for (const size_t i : places) drop(i, tl::unexpected(missing.error()));
+    return;
+  }
+  for (const size_t m : *missing) {
+    Forget({&keys[m], 1});
+    drop(places[m], Fail(Code::kNotFound, "no record {}", keys[m].Hex()));
   }
 }
 
-void DeviceArena::Load(const DeviceRequest& request, uint64_t epoch, DevicePins& pins) {
+void DeviceArena::LoadFromHost(const DeviceRequest& request, uint64_t epoch, DevicePins& pins) {
+  std::vector<Hash128> keys;
+  std::vector<Loaded> loaded;
+  for (size_t i = 0; i < request.keys.size(); ++i) {
+    if (pins.entries_[i] != nullptr || !pins.records_[i]) continue;
+    keys.push_back(request.keys[i]);
+    loaded.push_back({i, nullptr});
+  }
+  if (keys.empty()) return;
+  auto resident = store_->GetResident(request.owner, keys);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (resident[i]) {
+      loaded[i].host = std::move(*resident[i]);
+    } else {
+      pins.records_[loaded[i].index] = tl::unexpected(std::move(resident[i]).error());
+    }
+  }
+  std::erase_if(loaded, [](const Loaded& one) { return one.host == nullptr; });
+  Place(request, epoch, loaded, pins);
+}
+
+void DeviceArena::Load(const DeviceRequest& request, DevicePins& pins) {
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(mutex_);
+    epoch = epoch_;
+  }
+  const KvOwner& owner = request.owner;
   std::vector<Loaded> loaded;
   for (size_t i = 0; i < request.keys.size(); ++i) {
     if (pins.entries_[i] != nullptr || !pins.records_[i]) continue;
     const Hash128& key = request.keys[i];
-    auto host = store_->Get(key, request.fingerprint, request.shape);
+    auto host = store_->Get(key, owner.fingerprint, owner.shape);
     if (!host && host.error().code == Code::kExhausted) {
       // Copies that are done hold room in the host arena until somebody looks.
       Place(request, epoch, loaded, pins);
-      host = store_->Get(key, request.fingerprint, request.shape);
+      host = store_->Get(key, owner.fingerprint, owner.shape);
     }
     if (!host) {
       pins.records_[i] = tl::unexpected(std::move(host).error());
-    } else if ((*host)->tenant() != request.tenant) {
+    } else if ((*host)->tenant() != owner.tenant) {
       pins.records_[i] = Fail(Code::kNotFound, "no record {} of this tenant", key.Hex());
     } else {
       const bool from_disk = (*host)->tier() == Tier::kDisk;
@@ -188,10 +246,10 @@ Result<DeviceEntry*> DeviceArena::Find(const DeviceRequest& request, const Hash1
   const auto found = index_.find(key);
   if (found == index_.end()) return nullptr;
   DeviceEntry* entry = found->second;
-  if (entry->tenant != request.tenant) {
+  if (entry->tenant != request.owner.tenant) {
     return Fail(Code::kNotFound, "no record {} of this tenant", key.Hex());
   }
-  if (entry->fingerprint != request.fingerprint || entry->shape != request.shape) {
+  if (entry->fingerprint != request.owner.fingerprint || entry->shape != request.owner.shape) {
     return Fail(Code::kConflict, "record {} is of another model than asked for", key.Hex());
   }
   return entry;
@@ -209,14 +267,14 @@ Result<DeviceEntry*> DeviceArena::Admit(const DeviceRequest& request, uint64_t e
 
   const uint64_t bytes = loaded.host->view().SizeBytes();
   const uint64_t slot_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  INFERSCALE_ASSIGN(const uint64_t offset, MakeRoom(request.tenant, slot_bytes));
+  INFERSCALE_ASSIGN(const uint64_t offset, MakeRoom(request.owner.tenant, slot_bytes));
   const std::span<const Token> tokens = loaded.host->tokens();
   auto entry = std::make_unique<DeviceEntry>();
   *entry = {.id = next_id_++,
             .key = key,
-            .tenant = request.tenant,
-            .fingerprint = request.fingerprint,
-            .shape = request.shape,
+            .tenant = request.owner.tenant,
+            .fingerprint = request.owner.fingerprint,
+            .shape = request.owner.shape,
             .tokens = {tokens.begin(), tokens.end()},
             .offset = offset,
             .slot_bytes = slot_bytes};
@@ -321,27 +379,28 @@ Status DeviceArena::MarkCopies(std::span<Loaded> loaded) {
   return {};
 }
 
-void DeviceArena::Release(std::span<DeviceEntry* const> entries, DeviceStream stream) {
+void DeviceArena::Release(DevicePins& pins) {
   MutexLock lock(mutex_);
   Poll();
-  Reading reading;
-  std::copy_if(entries.begin(), entries.end(), std::back_inserter(reading.entries),
-               [](const DeviceEntry* entry) { return entry != nullptr; });
-  if (reading.entries.empty()) return;
-  if (auto event = TakeEvent(); event && device_->Record(*event, stream)) {
-    reading.event = std::move(*event);
-    reading_.push_back(std::move(reading));
-  } else if (device_->Synchronize(stream)) {
-    for (DeviceEntry* entry : reading.entries) Unpin(entry);
+  std::erase(pins.entries_, nullptr);
+  if (pins.entries_.empty()) return;
+  bool known = true;
+  for (const DeviceStream stream : pins.streams_) {
+    known = ReleaseBehind(pins.entries_, stream) && known;
   }
   // Else nobody knows when the readers will have passed: the records keep their places for good.
+  if (known) {
+    for (DeviceEntry* entry : pins.entries_) Unpin(entry);
+  }
 }
 
-void DeviceArena::UnpinUnread(DevicePins& pins) {
-  MutexLock lock(mutex_);
-  for (DeviceEntry*& entry : pins.entries_) {
-    if (entry != nullptr) Unpin(std::exchange(entry, nullptr));
-  }
+// Keeps the entries until `stream` has passed what it has now. False if it can't be known when.
+bool DeviceArena::ReleaseBehind(const std::vector<DeviceEntry*>& entries, DeviceStream stream) {
+  auto event = TakeEvent();
+  if (!event || !device_->Record(*event, stream)) return device_->Synchronize(stream).has_value();
+  for (const DeviceEntry* entry : entries) policy_.Pin(entry->id);
+  reading_.push_back({std::move(*event), entries});
+  return true;
 }
 
 void DeviceArena::Forget(std::span<const Hash128> keys) {

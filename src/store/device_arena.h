@@ -43,11 +43,8 @@ struct DeviceArenaStats {
   uint64_t overtakes = 0;  // the copy stream had to wait for readers, because nothing else was left
 };
 
-// Records of one tenant, all of one model.
 struct DeviceRequest {
-  std::string tenant;
-  Fingerprint fingerprint;
-  KvShape shape;
+  KvOwner owner;
   std::span<const Hash128> keys;
 };
 
@@ -62,31 +59,37 @@ struct DeviceKv {
 struct DeviceEntry;
 class DeviceArena;
 
-// Records that stay in place while this lives, and until the work that reads them has passed.
+// Records that stay in place while this lives, and until the work that reads them has passed. For
+// one thread at a time.
 class DevicePins {
  public:
-  DevicePins(std::shared_ptr<DeviceArena> arena, size_t count, DeviceStream stream);
-  ~DevicePins() { Release(stream_); }
+  DevicePins(std::shared_ptr<DeviceArena> arena, size_t count);
+  ~DevicePins() { Release(); }
   DevicePins(const DevicePins&) = delete;
   DevicePins& operator=(const DevicePins&) = delete;
 
-  // One for each key of the request, in its order: what is missing doesn't cost the others.
+  // One for each key of the request, in its order: what is missing doesn't cost the others. Without
+  // data: not loaded yet.
   const std::vector<Result<DeviceKv>>& records() const { return records_; }
+  bool IsLoaded() const;
 
-  // Call it after the last launch that reads the records, with the stream of that launch; else it
-  // is called at the end with the stream that the records were asked for.
-  void Release(DeviceStream stream);
+  // Work that `stream` is given from now on may read the records. kTransient if it can't be made to
+  // wait for the copies.
+  Status Await(DeviceStream stream);
+  // Nothing that reads them will be given to a stream any more. They stay in place until the
+  // streams that awaited them have passed what they have now.
+  void Release();
 
  private:
   friend class DeviceArena;
   std::shared_ptr<DeviceArena> arena_;  // null once released
-  const DeviceStream stream_;
-  std::vector<DeviceEntry*> entries_;  // null where records_ has an error
+  std::vector<DeviceStream> streams_;   // that may read
+  std::vector<DeviceEntry*> entries_;   // null where records_ has an error, or is not loaded
   std::vector<Result<DeviceKv>> records_;
 };
 
 // Thread-safe; threads that call it have bound the device. Pins keep the arena alive; streams that
-// pins are released with must live until then.
+// await them must live until they are released.
 class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
  public:
   // kExhausted if the device has no such memory.
@@ -98,11 +101,13 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  // Work that `stream` is given from now on may read the records. Those that are not resident are
-  // read by the store, on this thread, and copied while the next is read. Errors of single records
-  // are KvStore::Get's; kNotFound too for another tenant's; kExhausted if pins here or in the host
-  // arena, which holds records while they are copied, leave no room. Fails as a whole only if
-  // `stream` can't be made to wait.
+  // Pins what is resident and starts the copies of what is in host memory; Load is for the rest.
+  std::shared_ptr<DevicePins> Hold(const DeviceRequest& request);
+  // Reads the rest from the store, on this thread; each is copied while the next is read. Errors of
+  // single records are KvStore::Get's; kNotFound too for another tenant's; kExhausted if pins here
+  // or in the host arena, which holds records while they are copied, leave no room.
+  void Load(const DeviceRequest& request, DevicePins& pins);
+  // All three: Hold, Load and Await, whose error it has.
   Result<std::shared_ptr<DevicePins>> Get(const DeviceRequest& request, DeviceStream stream);
 
   // Copies what is not resident yet, as far as there is room. Returns how many of the records are
@@ -138,11 +143,13 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
 
   uint64_t PinResident(const DeviceRequest& request, DevicePins& pins);
   void DropErased(const DeviceRequest& request, DevicePins& pins);
-  void Load(const DeviceRequest& request, uint64_t epoch, DevicePins& pins);
+  void LoadFromHost(const DeviceRequest& request, uint64_t epoch, DevicePins& pins);
   void Place(const DeviceRequest& request, uint64_t epoch, std::vector<Loaded>& loaded,
              DevicePins& pins);
-  void Release(std::span<DeviceEntry* const> entries, DeviceStream stream);
-  void UnpinUnread(DevicePins& pins);
+  Status Await(const DevicePins& pins, DeviceStream stream);
+  void Release(DevicePins& pins);
+  bool ReleaseBehind(const std::vector<DeviceEntry*>& entries, DeviceStream stream)
+      REQUIRES(mutex_);
 
   Result<DeviceEntry*> Find(const DeviceRequest& request, const Hash128& key) REQUIRES(mutex_);
   Result<DeviceEntry*> Admit(const DeviceRequest& request, uint64_t epoch, Loaded& loaded)

@@ -1,5 +1,6 @@
 #include "store/kv_store.h"
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,7 @@
 #include "store/arena.h"
 #include "store/catalog.h"
 #include "store/compaction.h"
+#include "store/lookup.h"
 #include "store/record_reader.h"
 #include "store/segment_writer.h"
 
@@ -28,13 +30,18 @@ class KvStoreImpl final : public KvStore {
         clock_(clock),
         options_(std::move(options)),
         catalog_(std::move(catalog)),
-        arena_(std::move(arena)) {}
+        arena_(std::move(arena)),
+        lookup_(*catalog_, env, options_.dir) {}
 
   Status Recover();
   Status Put(std::span<const KvPut> records) override;
   Result<std::shared_ptr<const PinnedKv>> Get(const Hash128& key, const Fingerprint& fingerprint,
                                               const KvShape& shape) override;
   bool Contains(const Hash128& key) override;
+  Result<std::vector<size_t>> Missing(std::span<const Hash128> keys) override;
+  std::vector<Result<std::shared_ptr<const PinnedKv>>> GetResident(
+      const KvOwner& owner, std::span<const Hash128> keys) override;
+  std::vector<Status> Check(const KvOwner& owner, std::span<const KvClaim> claims) override;
   Status Erase(std::span<const Hash128> keys) override;
   Result<CompactReport> Compact(bool full) override;
   Result<std::vector<Hash128>> Keys() override { return catalog_->Keys(); }
@@ -53,6 +60,7 @@ class KvStoreImpl final : public KvStore {
   void Cache(const KvPut& record, uint64_t epoch);
   Result<std::shared_ptr<const PinnedKv>> Fetch(const CatalogRow& row, uint64_t epoch);
   Result<std::shared_ptr<const PinnedKv>> Refuse(const CatalogRow& row);
+  Status CheckOne(const KvOwner& owner, const KvClaim& claim, Lookup::Row row);
   Status ForgetErased();
 
   Env& env_;
@@ -60,6 +68,7 @@ class KvStoreImpl final : public KvStore {
   const KvStoreOptions options_;
   const std::unique_ptr<Catalog> catalog_;
   const std::shared_ptr<Arena> arena_;
+  Lookup lookup_;
   Recovery recovery_ = Recovery::kEmpty;  // set before the store is shared
 
   Mutex write_mutex_;
@@ -278,6 +287,89 @@ Result<std::shared_ptr<const PinnedKv>> KvStoreImpl::Refuse(const CatalogRow& ro
 bool KvStoreImpl::Contains(const Hash128& key) {
   const auto row = catalog_->Find(key);
   return row && row->has_value();
+}
+
+Result<std::vector<size_t>> KvStoreImpl::Missing(std::span<const Hash128> keys) {
+  INFERSCALE_ASSIGN(const auto rows, lookup_.Rows(keys));
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] == nullptr) missing.push_back(i);
+  }
+  return missing;
+}
+
+std::vector<Result<std::shared_ptr<const PinnedKv>>> KvStoreImpl::GetResident(
+    const KvOwner& owner, std::span<const Hash128> keys) {
+  std::vector<Result<std::shared_ptr<const PinnedKv>>> out(keys.size());
+  // Pinned first, so that what the catalog says then can't be older than what is handed out.
+  auto pins = arena_->Hold(keys);
+  const auto rows = lookup_.Rows(keys);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!rows) {
+      out[i] = tl::unexpected(rows.error());
+    } else if ((*rows)[i] == nullptr) {
+      ++misses_;
+      arena_->Forget({&keys[i], 1});
+      out[i] = Fail(Code::kNotFound, "no record {}", keys[i].Hex());
+    } else if ((*rows)[i]->tenant != owner.tenant) {
+      out[i] = Fail(Code::kNotFound, "no record {} of this tenant", keys[i].Hex());
+    } else if (pins[i] != nullptr && (*rows)[i]->fingerprint == owner.fingerprint &&
+               pins[i]->view().shape == owner.shape) {
+      out[i] = std::move(pins[i]);
+    }
+  }
+  return out;
+}
+
+std::vector<Status> KvStoreImpl::Check(const KvOwner& owner, std::span<const KvClaim> claims) {
+  std::vector<Hash128> keys;
+  for (const KvClaim& claim : claims) keys.push_back(claim.key);
+  auto rows = lookup_.Rows(keys);
+  std::vector<Status> out(claims.size());
+  for (size_t i = 0; i < claims.size(); ++i) {
+    if (rows) {
+      out[i] = CheckOne(owner, claims[i], std::move((*rows)[i]));
+    } else {
+      out[i] = tl::unexpected(rows.error());
+    }
+  }
+  return out;
+}
+
+Status KvStoreImpl::CheckOne(const KvOwner& owner, const KvClaim& claim, Lookup::Row row) {
+  const std::string key = claim.key.Hex();
+  Result<std::shared_ptr<const KvRecordInfo>> info;
+  // Moved or erased while it was read: the row is another one now.
+  constexpr int kTurns = 100;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    if (row == nullptr || row->tenant != owner.tenant) {
+      return Fail(Code::kNotFound, "no record {}{}", key, row ? " of this tenant" : "");
+    }
+    info = lookup_.Info(row);
+    if (info || !Damaged(info.error().code)) break;
+    INFERSCALE_ASSIGN(const uint64_t dropped, catalog_->Drop({row.get(), 1}));
+    if (dropped != 0) {
+      ++corrupt_records_;
+      return Fail(Code::kCorrupt, "{}", info.error().message);
+    }
+    INFERSCALE_ASSIGN(auto rows, lookup_.Rows({&claim.key, 1}));
+    row = std::move(rows.front());
+  }
+  INFERSCALE_TRY(info);
+  const KvRecordInfo& record = **info;
+  if (record.fingerprint != owner.fingerprint || record.shape != owner.shape) {
+    return Fail(Code::kConflict, "record {} is of another model than asked for", key);
+  }
+  const uint64_t end = uint64_t{claim.record_token} + claim.expected.size();
+  if (end > record.tokens.size()) {
+    return Fail(Code::kInvalid, "tokens {} to {} of record {}, which has {}", claim.record_token,
+                end, key, record.tokens.size());
+  }
+  if (!std::equal(claim.expected.begin(), claim.expected.end(),
+                  record.tokens.begin() + claim.record_token)) {
+    return Fail(Code::kConflict, "record {} is of other tokens", key);
+  }
+  return {};
 }
 
 Status KvStoreImpl::Erase(std::span<const Hash128> keys) {

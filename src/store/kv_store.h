@@ -83,6 +83,20 @@ class PinnedKv {
   virtual Tier tier() const = 0;
 };
 
+// Whose records, and of which model.
+struct KvOwner {
+  std::string tenant;
+  Fingerprint fingerprint;
+  KvShape shape;
+};
+
+// `expected` are tokens of a prompt, which a record is said to hold from `record_token` on.
+struct KvClaim {
+  Hash128 key;
+  uint32_t record_token = 0;
+  std::span<const Token> expected;
+};
+
 struct KvPut {
   KvRecordInfo info;
   ByteSpan payload;  // info.tokens.size() * info.shape.TokenBytes() bytes of FactKv
@@ -114,6 +128,20 @@ class KvStore {
                                                       const Fingerprint& fingerprint,
                                                       const KvShape& shape) = 0;
   virtual bool Contains(const Hash128& key) = 0;
+
+  // The three below see what other processes did, but ask the catalog for rows only if it has
+  // changed since they were last asked for.
+
+  // Those of `keys` (their indices) that there is no record of.
+  virtual Result<std::vector<size_t>> Missing(std::span<const Hash128> keys) = 0;
+  // As Get for each key, but only from the arena: null for what Get would have to read, or which
+  // only Get can tell what is wrong with. kNotFound also for another tenant's.
+  virtual std::vector<Result<std::shared_ptr<const PinnedKv>>> GetResident(
+      const KvOwner& owner, std::span<const Hash128> keys) = 0;
+  // For each claim whether it is true: kNotFound, also for another tenant's; kConflict for another
+  // fingerprint, shape or other tokens; kInvalid beyond the record; kCorrupt (the record is
+  // dropped). Reads no KV, and the disk only for records that were not asked for lately.
+  virtual std::vector<Status> Check(const KvOwner& owner, std::span<const KvClaim> claims) = 0;
 
   // Durable on return: the records can't be found any more, in no tier. Unknown keys are no error.
   virtual Status Erase(std::span<const Hash128> keys) = 0;

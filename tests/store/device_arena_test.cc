@@ -42,7 +42,7 @@ class DeviceArenaTest : public testing::Test {
   DeviceArena& arena() { return *world_->arena; }
 
   DeviceRequest Request(const std::string& tenant = "tenant") const {
-    return {tenant, kSampleFingerprint, kSampleShape, keys_};
+    return {{tenant, kSampleFingerprint, kSampleShape}, keys_};
   }
   std::shared_ptr<DevicePins> Get(const std::vector<uint64_t>& numbers,
                                   const std::string& tenant = "tenant") {
@@ -162,10 +162,10 @@ TEST_F(DeviceArenaTest, AnotherModelsRecordIsAConflict) {
   Make(1, {.budget = 1 << 20});
   Read(1);
   DeviceRequest request = Request();
-  request.fingerprint = {1, 2};
+  request.owner.fingerprint = {1, 2};
   EXPECT_EQ(CodeOf(arena().Get(request, reader_->stream()).value()), Code::kConflict);
   request = Request();
-  request.shape.layers = 1;
+  request.owner.shape.layers = 1;
   EXPECT_EQ(CodeOf(arena().Get(request, reader_->stream()).value()), Code::kConflict);
   reader_->Check();
 }
@@ -181,7 +181,7 @@ TEST_F(DeviceArenaTest, ErasedIsGoneAtOnceAndWiped) {
     EXPECT_EQ(CodeOf(Get({1})), Code::kNotFound);
     // Who has it may go on.
     reader_->Read(*kept->records().front(), Of(1));
-    kept->Release(reader_->stream());
+    kept->Release();
     arena().Forget(keys_);
     reader_->Check();
     EXPECT_EQ(arena().stats().bytes, 0U);
@@ -204,6 +204,16 @@ class InterruptedStore final : public KvStore {
   }
   Status Put(std::span<const KvPut> records) override { return store_.Put(records); }
   bool Contains(const Hash128& key) override { return store_.Contains(key); }
+  Result<std::vector<size_t>> Missing(std::span<const Hash128> keys) override {
+    return store_.Missing(keys);
+  }
+  std::vector<Result<std::shared_ptr<const PinnedKv>>> GetResident(
+      const KvOwner& owner, std::span<const Hash128> keys) override {
+    return store_.GetResident(owner, keys);
+  }
+  std::vector<Status> Check(const KvOwner& owner, std::span<const KvClaim> claims) override {
+    return store_.Check(owner, claims);
+  }
   Status Erase(std::span<const Hash128> keys) override { return store_.Erase(keys); }
   Result<CompactReport> Compact(bool full) override { return store_.Compact(full); }
   Result<std::vector<Hash128>> Keys() override { return store_.Keys(); }

@@ -73,7 +73,8 @@ TEST(DeviceInject, FromDiskIntoAPagedCache) {
   const DeviceStream stream = world.device->CreateStream().value();
   ASSERT_TRUE(
       world.device->Copy(cache.data(), poison.data(), poison.size(), cuda::kHostToDevice, stream));
-  const auto pins = world.arena->Get({"tenant", kSampleFingerprint, kShape, keys}, stream).value();
+  const auto pins =
+      world.arena->Get({{"tenant", kSampleFingerprint, kShape}, keys}, stream).value();
   std::vector<DeviceSpan> spans;
   std::vector<InjectSpan> reference;
   std::vector<std::vector<int64_t>> slots(kRecords);
@@ -98,7 +99,7 @@ TEST(DeviceInject, FromDiskIntoAPagedCache) {
     at += count;
   }
   ASSERT_TRUE(world.device->Inject({.spans = spans, .pages = page_list}, described, stream));
-  pins->Release(stream);
+  pins->Release();
   std::vector<std::byte> got(want.size());
   ASSERT_TRUE(
       world.device->Copy(got.data(), cache.data(), got.size(), cuda::kDeviceToHost, stream));

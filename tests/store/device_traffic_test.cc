@@ -174,7 +174,7 @@ class Traffic {
       for (const uint64_t n : at->numbers) {
         traffic_.model_.Remove(n, traffic_.samples_.at(n).payload.size());
       }
-      if (random_.Chance(0.5)) at->pins->Release(reader_.stream());
+      if (random_.Chance(0.5)) at->pins->Release();
       held_.erase(at);
     }
 
@@ -212,7 +212,7 @@ class Traffic {
     ASSERT_TRUE(status) << status.error().message;
   }
   DeviceRequest Request(uint64_t tenant, std::span<const Hash128> keys) const {
-    return {TenantName(tenant), kSampleFingerprint, kSampleShape, keys};
+    return {{TenantName(tenant), kSampleFingerprint, kSampleShape}, keys};
   }
 
   DeviceWorld world_;

@@ -31,11 +31,11 @@ struct RopeTables {
   std::span<const uint8_t> layer_table;
 };
 
-// kInvalid if a span leaves its record, counts of layers, heads or dims differ between the records,
-// the layout and the tables, a slot is negative, a quantised record comes without key scales or the
-// cache is quantised; then nothing was written. Slots must lie inside
-// the cache and no two tokens may share one: both are the caller's promise. `threads` >= 1 shares
-// the work among that many threads.
+// kInvalid if a span leaves its record or the positions that a table knows, counts of layers, heads
+// or dims differ between the records, the layout and the tables, a slot is negative, a quantised
+// record comes without key scales or the cache is quantised; then nothing was written. Slots must
+// lie inside the cache and no two tokens may share one: both are the caller's promise. `threads` >=
+// 1 shares the work among that many threads.
 Status Inject(std::span<const InjectSpan> spans, const RopeTables& ropes, const CacheLayout& cache,
               int threads = 1);
 
