@@ -310,6 +310,12 @@ Result<DeviceCache> Device::Upload(const DeviceCacheSpec& cache,
       Copy(out.memory_.data(), image.data(), image.size(), cuda::kHostToDevice, nullptr));
   INFERSCALE_TRY(Synchronize(nullptr));
 
+  // Else every lane would look its layer up.
+  bool is_whole_record =
+      cache.record_layer.empty() || cache.record_layers == cache.record_layer.size();
+  for (size_t l = 0; l < cache.record_layer.size(); ++l) {
+    is_whole_record = is_whole_record && cache.record_layer[l] == l;
+  }
   const std::byte* base = out.memory_.data();
   out.spec_ = cache;
   out.positions_ = positions;
@@ -331,11 +337,10 @@ Result<DeviceCache> Device::Upload(const DeviceCacheSpec& cache,
       .k_scale = cache.k_scale.empty() ? nullptr : reinterpret_cast<const float*>(base + k_scale),
       .v_scale = cache.v_scale.empty() ? nullptr : reinterpret_cast<const float*>(base + v_scale),
       .scale_heads = static_cast<uint32_t>(scales / cache.k_base.size()),
-      .record_layer = cache.record_layer.empty()
-                          ? nullptr
-                          : reinterpret_cast<const uint32_t*>(base + record_layer),
-      .record_layers = cache.record_layer.empty() ? static_cast<uint32_t>(cache.k_base.size())
-                                                  : cache.record_layers,
+      .record_layer =
+          is_whole_record ? nullptr : reinterpret_cast<const uint32_t*>(base + record_layer),
+      .record_layers =
+          is_whole_record ? static_cast<uint32_t>(cache.k_base.size()) : cache.record_layers,
   };
   for (size_t i = 0; i < tables.size(); ++i) {
     out.ropes_.table[i] = reinterpret_cast<const float*>(base + table_at[i]);
