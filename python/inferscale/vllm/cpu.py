@@ -12,7 +12,16 @@ from typing import Any
 
 import torch
 
-from inferscale._core import Cache, CacheSpec, Capture, CaptureSpan, InjectSpan, Lease, Strides
+from inferscale._core import (
+    Cache,
+    CacheSpec,
+    Capture,
+    CaptureSpan,
+    InjectSpan,
+    Lease,
+    Shape,
+    Strides,
+)
 from inferscale.vllm.layout import LayoutError
 from inferscale.vllm.paged import Piece, runs
 from inferscale.vllm.rope import Ropes
@@ -32,6 +41,8 @@ class CpuLayer:
                 f"layer {name}: unknown layout, shape {tuple(cache.shape)}; "
                 f"expected {heads} heads of {dim} dims"
             )
+        if not cache.is_contiguous():
+            raise LayoutError(f"layer {name}: unknown layout, strides {tuple(cache.stride())}")
         self.block_tokens = int(cache.shape[2])
 
     def write(self, key: torch.Tensor, value: torch.Tensor, slots: torch.Tensor) -> None:
@@ -64,37 +75,40 @@ class CpuLayer:
 
 
 class CpuMover:
-    def __init__(self, groups: Sequence[Sequence[CpuLayer]], spec: CacheSpec, ropes: Ropes) -> None:
-        """`spec` describes records; layers are those of the groups one after the other, which
-        `spec.record_layer` maps to a record's."""
+    def __init__(
+        self,
+        groups: Sequence[Sequence[CpuLayer]],
+        numbers: Sequence[int],
+        shape: Shape,
+        ropes: Ropes,
+    ) -> None:
+        """The groups' layers, one group after the other, are layers `numbers` of a record."""
         self._groups = groups
         first = groups[0][0]
-        layers = sum(len(group) for group in groups)
-        # [layer][K, then V][token][head][dim], and one page is the whole stage
+        # [layer][K, then V][token][head][dim]: one page for each layer
         self._stage = torch.zeros(
-            (layers, 2, STAGE_TOKENS, first.heads, first.dim), dtype=first.cache.dtype
+            (len(numbers), 2, STAGE_TOKENS, first.heads, first.dim), dtype=first.cache.dtype
         )
         self._places = [group[0].permutation() for group in groups]
         size = self._stage.element_size()
         row = first.heads * first.dim * size
-        base = [layer.data_ptr() for layer in self._stage]
         strides = Strides(row * STAGE_TOKENS, row, first.dim * size)
         self._cache = Cache(
             None,
             CacheSpec(
-                k_base=base,
-                v_base=[address + row * STAGE_TOKENS for address in base],
+                k_base=[layer[0].data_ptr() for layer in self._stage],
+                v_base=[layer[1].data_ptr() for layer in self._stage],
                 k=strides,
                 v=strides,
                 heads=first.heads,
                 dim=first.dim,
                 page_tokens=STAGE_TOKENS,
                 pages=1,
-                dtype=spec.dtype,
-                record_layer=spec.record_layer,
-                record_layers=spec.record_layers,
+                dtype=shape.dtype,
+                record_layer=numbers,
+                record_layers=shape.layers,
                 ropes=ropes.tables,
-                layer_rope=spec.layer_rope,
+                layer_rope=[ropes.layer_table[i] for i in numbers],
                 positions=ropes.positions,
                 interleaved=ropes.interleaved,
             ),

@@ -37,7 +37,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Inject:
-    tenant: str
+    tenant: str  # records of the empty one are everybody's
     spans: tuple[Span, ...]  # sorted, disjoint, inside the prompt
     exact: int  # stored KV of the prompt's first `exact` tokens equals what vLLM computes for them
 
@@ -172,7 +172,7 @@ def _key(value: object) -> bytes:
 
 def _tenant(plan: dict[Any, Any]) -> str:
     tenant = plan.get("tenant")
-    if not isinstance(tenant, str) or not tenant or "\0" in tenant:
+    if not isinstance(tenant, str) or "\0" in tenant:
         raise BadPlan("malformed")
     try:
         size = len(tenant.encode())
