@@ -51,6 +51,7 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
     const size_t count = std::min(kEpisodePortion, ids.size() - read);
     INFERSCALE_ASSIGN(auto episodes, facts_->GetEpisodes(std::span(ids).subspan(read, count)));
     for (Episode& episode : episodes) {
+      fact_tokens_->Expect(episode.facts);
       facts_at_hand += episode.facts.size();
       recall.episodes.emplace(episode.id, std::move(episode));
     }
@@ -66,45 +67,76 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
 
 Result<std::vector<Token>> AppImpl::TailTokens(const AskRequest& request, const HeldTurns* held,
                                                bool with_facts) const {
-  if (held == nullptr || held->tokens.empty() || with_facts) {
-    return engine_->format().Tail(request.question);
+  const PromptFormat& format = engine_->format();
+  if (held != nullptr && !held->tokens.empty() && !with_facts) {
+    return format.NextTail(held->ended, request.question);
   }
-  return engine_->format().NextTail(held->ended, request.question);
+  if (request.before.empty()) return format.Tail(request.question);
+  INFERSCALE_ASSIGN(std::vector<Token> tokens, format.Tail(request.before.front().user));
+  for (size_t i = 0; i < request.before.size(); ++i) {
+    const bool last = i + 1 == request.before.size();
+    INFERSCALE_ASSIGN(const auto answer, format.Text(request.before[i].assistant));
+    INFERSCALE_ASSIGN(
+        const auto next,
+        format.NextTail(/*ended=*/false, last ? request.question : request.before[i + 1].user));
+    tokens.insert(tokens.end(), answer.begin(), answer.end());
+    tokens.insert(tokens.end(), next.begin(), next.end());
+  }
+  return tokens;
 }
 
-Result<bool> AppImpl::Pin(const Composition& composition, Prepared& prepared,
-                          std::unordered_map<Hash128, Tier>& tiers) {
+Result<AppImpl::TakenSpan> AppImpl::TakeSpan(const KvSpan& span, const Composition& composition,
+                                             Pins& pins) {
   const ModelInfo& model = engine_->info();
-  std::vector<Hash128> unusable;
-  std::unordered_map<Hash128, std::shared_ptr<const PinnedKv>> pins;
-  prepared.prompt.spans.clear();
-  for (const KvSpan& span : composition.spans) {
-    auto& pin = pins[span.key];
-    if (pin == nullptr) {
-      const bool header = span.key == header_key_;
-      auto got = kv_->Get(span.key, header ? model.fingerprint : codec_->fingerprint(),
-                          header ? model.shape : codec_->shape());
-      if (!got) {
-        // No room or no file handle is no reason to forget: these tokens are computed this time.
-        const Code code = got.error().code;
-        const bool gone =
-            code == Code::kNotFound || code == Code::kCorrupt || code == Code::kConflict;
-        if (gone) unusable.push_back(span.key);
-        pins.erase(span.key);
-        continue;
-      }
-      pin = std::move(*got);
+  auto& pin = pins[span.key];
+  if (pin == nullptr) {
+    const bool header = span.key == header_key_;
+    auto got = kv_->Get(span.key, header ? model.fingerprint : codec_->fingerprint(),
+                        header ? model.shape : codec_->shape());
+    if (!got) {
+      pins.erase(span.key);
+      return tl::unexpected(std::move(got).error());
     }
-    const auto wanted = std::span(composition.tokens).subspan(span.first, span.tokens);
-    const auto stored = pin->tokens();
-    if (stored.size() < size_t{span.record_token} + span.tokens ||
-        !std::equal(wanted.begin(), wanted.end(), stored.begin() + span.record_token)) {
-      unusable.push_back(span.key);
+    pin = std::move(*got);
+  }
+  const auto wanted = std::span(composition.tokens).subspan(span.first, span.tokens);
+  const auto stored = pin->tokens();
+  if (stored.size() < size_t{span.record_token} + span.tokens ||
+      !std::equal(wanted.begin(), wanted.end(), stored.begin() + span.record_token)) {
+    return Fail(Code::kConflict, "record {} holds other tokens", span.key.Hex());
+  }
+  return TakenSpan{
+      {span.first, span.tokens, span.record_token, codec_->View(pin->view()), pin, span.key},
+      pin->tier()};
+}
+
+Result<AppImpl::TakenSpan> AppImpl::NameSpan(const KvSpan& span, const Composition& composition,
+                                             const std::string& tenant) {
+  const KvClaim claim{span.key, span.record_token,
+                      std::span(composition.tokens).subspan(span.first, span.tokens)};
+  INFERSCALE_TRY(
+      kv_->Check({tenant, codec_->fingerprint(), codec_->shape()}, std::span(&claim, 1)).front());
+  return TakenSpan{{span.first, span.tokens, span.record_token, {}, nullptr, span.key},
+                   Tier::kEngine};
+}
+
+Result<bool> AppImpl::Pin(const Composition& composition, const std::string& tenant,
+                          Prepared& prepared, std::unordered_map<Hash128, Tier>& tiers) {
+  std::vector<Hash128> unusable;
+  Pins pins;
+  for (const KvSpan& span : composition.spans) {
+    auto taken = engine_->info().stores_kv ? NameSpan(span, composition, tenant)
+                                           : TakeSpan(span, composition, pins);
+    if (!taken) {
+      // No room or no file handle is no reason to forget: these tokens are computed this time.
+      const Code code = taken.error().code;
+      const bool gone = code == Code::kNotFound || code == Code::kCorrupt ||
+                        code == Code::kConflict || code == Code::kInvalid;
+      if (gone) unusable.push_back(span.key);
       continue;
     }
-    tiers[span.key] = pin->tier();
-    prepared.prompt.spans.push_back(
-        {span.first, span.tokens, span.record_token, codec_->View(pin->view()), pin});
+    tiers[span.key] = taken->tier;
+    prepared.prompt.spans.push_back(std::move(taken->span));
   }
   if (unusable.empty()) return true;
   stale_kv_ += unusable.size();
@@ -154,6 +186,7 @@ std::unordered_set<int64_t> AppImpl::Excluded(const AskRequest& request, const R
 Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* held) {
   Prepared prepared;
   ComposeOptions options = request.compose;
+  engine_->format().Expect(request.question);  // while it is embedded
   INFERSCALE_ASSIGN(Recall recall, Retrieve(request, options, held, prepared.times));
 
   Stopwatch watch;
@@ -177,7 +210,10 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
                      const auto tokens = fact_tokens_->Get(fact);
                      return tokens ? static_cast<uint32_t>((*tokens)->size()) : UINT32_MAX / 2;
                    });
-  INFERSCALE_ASSIGN(const std::vector<Token> tail, TailTokens(request, held, !pieces.empty()));
+  std::vector<Token> tail = longest_tail;
+  if (!first_turn && pieces.empty()) {
+    INFERSCALE_ASSIGN(tail, TailTokens(request, held, false));
+  }
   if (!first_turn && !pieces.empty()) {
     const std::vector<Token> block = engine_->format().MemoryBlock(held->ended);
     before.insert(before.end(), block.begin(), block.end());
@@ -190,7 +226,8 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
     if (request.mode != MemoryMode::kKv) composition.spans.clear();
     prepared.times.compose_ms += watch.LapMs();
     std::unordered_map<Hash128, Tier> tiers;
-    INFERSCALE_ASSIGN(const bool usable, Pin(composition, prepared, tiers));
+    prepared.prompt.spans = held == nullptr ? std::vector<PromptSpan>{} : held->spans;
+    INFERSCALE_ASSIGN(const bool usable, Pin(composition, request.scope.tenant, prepared, tiers));
     prepared.times.load_ms += watch.LapMs();
     if (usable || round > kComposeRounds) {
       Describe(composition, tiers, prepared);
@@ -219,8 +256,8 @@ Result<Answer> AppImpl::Generate(Prepared prepared, const AskRequest& request, u
   answer.facts = std::move(prepared.facts);
   answer.times = prepared.times;
   const double before_engine_ms = since_question.Ms();
-  INFERSCALE_ASSIGN(auto generation,
-                    engine_->Start({std::move(prepared.prompt), request.sampling, session}));
+  INFERSCALE_ASSIGN(auto generation, engine_->Start({std::move(prepared.prompt), request.sampling,
+                                                     session, request.scope.tenant}));
   while (true) {
     INFERSCALE_ASSIGN(const std::optional<std::string> piece, generation->Next());
     if (!piece) break;
@@ -288,11 +325,14 @@ class ConversationImpl final : public Conversation {
       app_.engine().EndSession(session_);
     }
     std::vector<Token> tokens = prepared->prompt.tokens;
+    std::vector<PromptSpan> spans;
+    if (app_.engine().info().stores_kv) spans = prepared->prompt.spans;
     std::vector<Token> generated;
     INFERSCALE_ASSIGN(Answer answer, app_.Generate(std::move(*prepared), request, session_,
                                                    since_question, on_text, &generated));
     tokens.insert(tokens.end(), generated.begin(), generated.end());
     held_.tokens = std::move(tokens);
+    held_.spans = std::move(spans);
     for (const UsedFact& used : answer.facts) {
       held_.versions[used.fact.row] = used.fact.version;
     }

@@ -139,7 +139,7 @@ Status AppImpl::OpenAnswers() {
   windows_ = std::make_unique<WindowChooser>(
       *facts_, options_.window,
       [this](const Episode& episode, size_t count) { return Neighbours(episode, count); });
-  header_ = engine_->format().Header(options_.system);
+  INFERSCALE_ASSIGN(header_, engine_->format().Header(options_.system));
   encoding_ = EncodingId(options_.window, header_);
   header_key_ = Hasher()
                     .Add("header")
@@ -155,13 +155,8 @@ Status AppImpl::EnsureHeaderKv() {
   const ModelInfo& model = engine_->info();
   if (!model.injection) return {};
   if (!kv_->Contains(header_key_)) {
-    const auto tokens = static_cast<uint32_t>(header_.size());
-    INFERSCALE_ASSIGN(const EncodeResult result,
-                      engine_->Encode({.prefix = {}, .items = {{header_, {{0, tokens}}}}}));
-    const KvPut put{{header_key_, {}, model.fingerprint, model.shape, header_},
-                    result.records.front().front().data};
-    if (Status stored = kv_->Put(std::span(&put, 1)); !stored) {
-      // A full disk costs the header's KV, not the answer.
+    if (Status stored = StoreHeaderKv(); !stored) {
+      // A full disk or a server that is away costs the header's KV, not the answer.
       spdlog::warn("the header's KV was not stored: {}", stored.error().message);
       return {};
     }
@@ -173,6 +168,21 @@ Status AppImpl::EnsureHeaderKv() {
     label.append(", ").append(KvCodecName(options_.kv_codec));
   }
   return facts_->UseSetting({codec_->fingerprint(), encoding_, std::move(label), header_key_});
+}
+
+Status AppImpl::StoreHeaderKv() {
+  const ModelInfo& model = engine_->info();
+  const auto tokens = static_cast<uint32_t>(header_.size());
+  INFERSCALE_ASSIGN(
+      const EncodeResult result,
+      engine_->Encode({.prefix = {}, .items = {{header_, {{0, tokens, header_key_}}}}}));
+  if (model.stores_kv) {
+    INFERSCALE_TRY(AwaitKv(std::span(&header_key_, 1)));
+    return {};
+  }
+  const KvPut put{{header_key_, {}, model.fingerprint, model.shape, header_},
+                  result.records.front().front().data};
+  return kv_->Put(std::span(&put, 1));
 }
 
 Status AppImpl::NeedAtLeast(Need need, std::string_view what) const {

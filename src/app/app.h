@@ -64,9 +64,18 @@ enum class MemoryMode : uint8_t { kKv, kText, kNone };
 std::string_view MemoryModeName(MemoryMode mode);  // "kv", "text", "none"
 Result<MemoryMode> ParseMemoryMode(std::string_view name);
 
+// An earlier turn of the dialogue.
+struct PastTurn {
+  std::string user;
+  std::string assistant;
+};
+
 struct AskRequest {
   Scope scope;
   std::string question;
+  // What was said before, by a caller that keeps the dialogue itself: stands between the facts and
+  // the question, is computed with it, and is not searched for. Not for a Conversation.
+  std::vector<PastTurn> before{};
   MemoryMode mode = MemoryMode::kKv;
   ComposeOptions compose;
   Sampling sampling;

@@ -33,6 +33,8 @@ struct HeldTurns {
   std::vector<Token> tokens;
   std::unordered_map<int64_t, uint32_t> versions;  // of facts in it, by row
   bool ended = false;                              // the last token ends the model's turn
+  std::vector<PromptSpan> spans;  // of the tokens, if the engine stores KV itself: the plan by
+                                  // which it finds them in its own cache
 };
 
 class AppImpl final : public App {
@@ -84,6 +86,7 @@ class AppImpl final : public App {
   Status OpenSearch();
   Status OpenAnswers();
   Status EnsureHeaderKv();
+  Status StoreHeaderKv();
   void EraseKvOfTheGone();
   // The settings that are not in use and their KV.
   Result<std::vector<UnusedKv>> FindUnused(bool drop);
@@ -103,9 +106,19 @@ class AppImpl final : public App {
                                               const HeldTurns* held);
   Result<std::vector<Token>> TailTokens(const AskRequest& request, const HeldTurns* held,
                                         bool with_facts) const;
-  // Pins what the spans name and checks the tokens. False: some KV was unusable, is forgotten, and
-  // the prompt has to be composed again.
-  Result<bool> Pin(const Composition& composition, Prepared& prepared,
+  // A span of a composition as the engine takes it, its tokens compared with the record's: pinned
+  // in `pins`, or only looked for in the catalog if the engine takes records by their keys.
+  struct TakenSpan {
+    PromptSpan span;
+    Tier tier = Tier::kHost;
+  };
+  using Pins = std::unordered_map<Hash128, std::shared_ptr<const PinnedKv>>;
+  Result<TakenSpan> TakeSpan(const KvSpan& span, const Composition& composition, Pins& pins);
+  Result<TakenSpan> NameSpan(const KvSpan& span, const Composition& composition,
+                             const std::string& tenant);
+  // Takes all spans. False: some KV was unusable, is forgotten, and the prompt has to be composed
+  // again.
+  Result<bool> Pin(const Composition& composition, const std::string& tenant, Prepared& prepared,
                    std::unordered_map<Hash128, Tier>& tiers);
 
   // ---- encode.cc ---------------------------------------------------------------------------
@@ -119,6 +132,12 @@ class AppImpl final : public App {
   Result<EncodeGroup> PlanEpisode(const Episode& episode);
   Status RunGroup(const EncodeGroup& group, const std::stop_token& stop, EncodeProgress& progress);
   Status PutKv(std::span<const KvPut> puts);
+  // The same for what the engine has stored itself: waits until the catalog has the records.
+  // Indices of those that don't come; kTransient if none does.
+  Result<std::vector<size_t>> AwaitKv(std::span<const Hash128> keys);
+  // Which of the group's records are stored now.
+  Result<std::vector<bool>> StoreRecords(const EncodeGroup& group, EncodeResult& result,
+                                         EncodeProgress& progress);
   Status StoreGroup(const EncodeGroup& group, EncodeResult& result, EncodeProgress& progress);
   void EncodeInBackground(const std::stop_token& stop);
   Result<std::vector<int64_t>> Neighbours(const Episode& episode, size_t count);

@@ -19,11 +19,14 @@ constexpr int64_t kQuietMs = 2000;         // after the last add, before open ep
 constexpr std::chrono::milliseconds kFirstPoll{500};
 constexpr std::chrono::milliseconds kLastPoll{16000};
 constexpr std::chrono::milliseconds kLetPass{10};
+// For records that an engine stores itself.
+constexpr std::chrono::seconds kStorePatience{10};
+constexpr std::chrono::milliseconds kStorePause{5};
 
 }  // namespace
 
-// Episodes behind one window. `items[i]` holds the tokens of one or (session windows) several
-// consecutive episodes, captured one by one.
+// Episodes of one tenant behind one window. `items[i]` holds the tokens of one or (session windows)
+// several consecutive episodes, captured one by one.
 struct AppImpl::EncodeGroup {
   std::vector<Token> prefix;
   std::vector<EncodeItem> items;
@@ -46,6 +49,7 @@ bool AppImpl::EncodeGroup::Absorb(EncodeGroup& other, size_t limit) {
   std::vector<Token>& tokens = other.items.front().tokens;
   Capture& capture = other.captures.front();
   EncodeItem& last = items.back();
+  if (captures.front().scope.tenant != capture.scope.tenant) return false;
   if (prefix == other.prefix) {
     capture.item = items.size();
     items.push_back(std::move(other.items.front()));
@@ -56,8 +60,8 @@ bool AppImpl::EncodeGroup::Absorb(EncodeGroup& other, size_t limit) {
                         other.prefix.begin() + static_cast<ptrdiff_t>(prefix.size()))) {
     capture.item = items.size() - 1;
     capture.range = last.captures.size();
-    last.captures.push_back(
-        {static_cast<uint32_t>(last.tokens.size()), static_cast<uint32_t>(tokens.size())});
+    last.captures.push_back({static_cast<uint32_t>(last.tokens.size()),
+                             static_cast<uint32_t>(tokens.size()), capture.encoded.kv.key});
     last.tokens.insert(last.tokens.end(), tokens.begin(), tokens.end());
   } else {
     return false;
@@ -73,6 +77,7 @@ Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(const Episode& episode) {
   capture.encoded.kv.episode = episode.id;
   capture.encoded.kv.encoding = encoding_;
   capture.encoded.kv.covered = static_cast<uint32_t>(episode.facts.size());
+  fact_tokens_->Expect(episode.facts);
   for (const Fact& fact : episode.facts) {
     INFERSCALE_ASSIGN(const auto tokens, fact_tokens_->Get(fact));
     capture.encoded.kv.fact_tokens.push_back(static_cast<uint32_t>(tokens->size()));
@@ -86,6 +91,7 @@ Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(const Episode& episode) {
                 capture.tokens.size(), limit);
   }
   INFERSCALE_ASSIGN(const std::vector<Fact> window, windows_->Choose(episode));
+  fact_tokens_->Expect(window);
   // The nearest facts of the window, as many as the encoder has room for.
   size_t room = limit - header_.size() - capture.tokens.size();
   std::vector<std::shared_ptr<const std::vector<Token>>> kept;
@@ -102,7 +108,6 @@ Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(const Episode& episode) {
     group.prefix.insert(group.prefix.end(), (*tokens)->begin(), (*tokens)->end());
   }
   const auto count = static_cast<uint32_t>(capture.tokens.size());
-  group.items.push_back({capture.tokens, {{0, count}}});
   // Everything that the KV depends on. The episode's number keeps two users' equal words apart.
   capture.encoded.kv.key = Hasher()
                                .Add("episode")
@@ -112,6 +117,7 @@ Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(const Episode& episode) {
                                .AddBytes(std::as_bytes(std::span(group.prefix)))
                                .AddBytes(std::as_bytes(std::span(capture.tokens)))
                                .Digest();
+  group.items.push_back({capture.tokens, {{0, count, capture.encoded.kv.key}}});
   group.captures.push_back(std::move(capture));
   return group;
 }
@@ -153,8 +159,33 @@ Status AppImpl::PutKv(std::span<const KvPut> puts) {
   return kv_->Put(puts);
 }
 
-Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
-                           EncodeProgress& progress) {
+Result<std::vector<size_t>> AppImpl::AwaitKv(std::span<const Hash128> keys) {
+  const auto until = std::chrono::steady_clock::now() + kStorePatience;
+  while (true) {
+    INFERSCALE_ASSIGN(std::vector<size_t> missing, kv_->Missing(keys));
+    const bool late = std::chrono::steady_clock::now() > until;
+    if (late && missing.size() == keys.size()) {
+      return Fail(Code::kTransient,
+                  "what the engine has encoded does not come into {}/kv: it stores KV in {}",
+                  options_.data_dir, engine_->info().kv_dir);
+    }
+    if (late || missing.empty()) return missing;
+    std::this_thread::sleep_for(kStorePause);
+  }
+}
+
+Result<std::vector<bool>> AppImpl::StoreRecords(const EncodeGroup& group, EncodeResult& result,
+                                                EncodeProgress& progress) {
+  std::vector<bool> stored(group.captures.size(), true);
+  if (engine_->info().stores_kv) {
+    std::vector<Hash128> keys;
+    for (const EncodeGroup::Capture& capture : group.captures) {
+      keys.push_back(capture.encoded.kv.key);
+    }
+    INFERSCALE_ASSIGN(const std::vector<size_t> missing, AwaitKv(keys));
+    for (const size_t i : missing) stored[i] = false;
+    return stored;
+  }
   std::vector<std::vector<std::byte>> payloads;
   std::vector<KvPut> puts;
   for (const EncodeGroup::Capture& capture : group.captures) {
@@ -167,9 +198,22 @@ Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
                     payloads.back()});
   }
   INFERSCALE_TRY(PutKv(puts));
+  return stored;
+}
+
+Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
+                           EncodeProgress& progress) {
+  INFERSCALE_ASSIGN(const std::vector<bool> stored, StoreRecords(group, result, progress));
   std::vector<Hash128> orphans;
   Status first_error;
-  for (const EncodeGroup::Capture& capture : group.captures) {
+  for (size_t i = 0; i < group.captures.size(); ++i) {
+    const EncodeGroup::Capture& capture = group.captures[i];
+    if (!stored[i]) {
+      ++progress.failed;
+      INFERSCALE_TRY(facts_->PutEncodeFailure(codec_->fingerprint(), capture.encoded.kv.episode,
+                                              "the engine did not store the record"));
+      continue;
+    }
     Status put = facts_->PutKv(codec_->fingerprint(), capture.encoded);
     if (put) {
       ++progress.episodes_done;
@@ -187,9 +231,13 @@ Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
 
 Status AppImpl::RunGroup(const EncodeGroup& group, const std::stop_token& stop,
                          EncodeProgress& progress) {
-  auto result = engine_->Encode({group.prefix, group.items, stop});
+  auto result =
+      engine_->Encode({group.prefix, group.items, stop, group.captures.front().scope.tenant});
   if (!result) {
-    if (result.error().code == Code::kCancelled) return tl::unexpected(result.error());
+    const Code code = result.error().code;
+    // A server that is away is no episode's fault.
+    const bool away = engine_->info().stores_kv && code == Code::kTransient;
+    if (code == Code::kCancelled || away) return tl::unexpected(result.error());
     for (const EncodeGroup::Capture& capture : group.captures) {
       ++progress.failed;
       INFERSCALE_TRY(facts_->PutEncodeFailure(codec_->fingerprint(), capture.encoded.kv.episode,

@@ -51,7 +51,7 @@ Result<std::optional<KeyScales>> FindScales(const std::string& path, const Model
 // The calibration text behind an empty system text, in items that the encoder takes.
 Result<EncodeRequest> CalibrationRequest(const Engine& engine) {
   EncodeRequest request;
-  request.prefix = engine.format().Header("");
+  INFERSCALE_ASSIGN(request.prefix, engine.format().Header(""));
   const size_t limit = engine.info().encode_tokens;
   if (request.prefix.size() >= limit) {
     return Fail(Code::kUnsupported, "calibration: a header of {} tokens, the encoder takes {}",
@@ -116,6 +116,10 @@ Result<RecordCodec> RecordCodec::Open(KvCodec codec, Engine& engine, const std::
   const ModelInfo& model = engine.info();
   RecordCodec out(model);
   if (codec == KvCodec::kNone || !model.injection) return out;
+  if (model.stores_kv) {
+    return Fail(Code::kUnsupported, "the engine stores KV itself, as it is: not as {}",
+                KvCodecName(codec));
+  }
   out.shape_.dtype = codec == KvCodec::kInt8 ? Dtype::kI8 : Dtype::kF8E4M3;
   const std::string path =
       fmt::format("{}/{}.{}.scales", dir, model.fingerprint.Hex(), DtypeName(out.shape_.dtype));

@@ -12,7 +12,17 @@ namespace {
 
 std::string_view TierName(const UsedFact& used) {
   if (!used.injected) return "none";
-  return used.tier == Tier::kHost ? "memory" : "disk";
+  switch (used.tier) {
+    case Tier::kHost:
+      return "memory";
+    case Tier::kDisk:
+      return "disk";
+    case Tier::kDevice:
+      return "device";
+    case Tier::kEngine:
+      return "engine";
+  }
+  return "none";
 }
 
 }  // namespace

@@ -21,13 +21,14 @@ namespace inferscale {
 // Tokens [first, first + tokens) of a prompt are taken from tokens [record_token, ...) of a record
 // instead of being computed. The record is of the model's shape, or of the same shape quantised; it
 // and its key scales must stay valid until the generation has injected it (Generation::Next has
-// returned once).
+// returned once). An engine that stores KV itself takes the record of that key instead.
 struct PromptSpan {
   uint32_t first = 0;
   uint32_t tokens = 0;
   uint32_t record_token = 0;
   FactKvView record;
   std::shared_ptr<const void> keep_alive;  // e.g. a pin; released after injection
+  Hash128 key;                             // for an engine that stores KV itself
 };
 
 // Spans are sorted, do not overlap and leave at least the last token to be computed.
@@ -52,15 +53,17 @@ struct GenerateRequest {
   // Nonzero: keep the sequence after the answer under this number. A later request of the same
   // number whose prompt begins with the tokens held (prompt and answer) computes only what follows.
   uint64_t session = 0;
+  std::string tenant{};  // whose records the spans name, for an engine that stores KV itself
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
 
 struct GenerateStats {
   uint32_t prompt_tokens = 0;
-  uint32_t cached_tokens = 0;     // held from the session
-  uint32_t injected_tokens = 0;   // written as KV
-  uint32_t prefilled_tokens = 0;  // computed
+  uint32_t cached_tokens = 0;        // held from the session
+  uint32_t injected_tokens = 0;      // written as KV
+  bool injected_is_planned = false;  // as asked for; the engine does not say what it took
+  uint32_t prefilled_tokens = 0;     // computed
   uint32_t generated_tokens = 0;
   double queue_ms = 0;        // waiting for a slot
   double inject_ms = 0;       // gather, rotate, write
@@ -91,6 +94,7 @@ struct EncodeItem {
   struct Range {
     uint32_t first = 0;
     uint32_t tokens = 0;
+    Hash128 key{};  // what an engine that stores KV itself stores it as
   };
   std::vector<Token> tokens;
   std::vector<Range> captures;
@@ -100,6 +104,7 @@ struct EncodeRequest {
   std::vector<Token> prefix;  // computed once and kept while the next requests have the same
   std::vector<EncodeItem> items;
   std::stop_token stop{};  // once it is requested, Encode soon returns kCancelled
+  std::string tenant{};    // of all records, for an engine that stores KV itself
 };
 
 struct EncodedRecord {
@@ -108,7 +113,7 @@ struct EncodedRecord {
 };
 
 struct EncodeResult {
-  std::vector<std::vector<EncodedRecord>> records;  // [item][capture]
+  std::vector<std::vector<EncodedRecord>> records;  // [item][capture]; none if it stores KV itself
   uint64_t computed_tokens = 0;  // what the model had to compute, prefix included
   double ms = 0;
 };
@@ -130,6 +135,10 @@ struct ModelInfo {
   uint32_t encode_tokens = 0;   // longest prefix + item that Encode takes
   uint32_t vocabulary = 0;
   bool injection = false;  // false: everything is prefilled, and self_test says why
+  // The engine puts encoded KV into the store itself and takes it from there: it stands in the
+  // store's catalog soon after Encode, and no bytes pass through the caller.
+  bool stores_kv = false;
+  std::string kv_dir;  // the folder of the store that it uses, as it names it; empty if not itself
   SelfTest self_test;
 };
 

@@ -9,6 +9,7 @@
 //
 // Every part is tokenised by itself, so a part's ids never depend on its neighbours; that is what
 // makes a fact's KV reusable. Text and questions are a user's: they can't become control tokens.
+// A tokenizer on a server fails with the server (kTransient).
 #ifndef INFERSCALE_KV_PROMPT_FORMAT_H_
 #define INFERSCALE_KV_PROMPT_FORMAT_H_
 
@@ -26,9 +27,11 @@ class PromptFormat {
   virtual ~PromptFormat() = default;
 
   // BOS if the model wants one, the template's head and the system text, up to where facts begin.
-  virtual std::vector<Token> Header(std::string_view system) const = 0;
+  virtual Result<std::vector<Token>> Header(std::string_view system) const = 0;
   // A fact's or any user's text with special tokens off. kInvalid if `text` is not UTF-8.
   virtual Result<std::vector<Token>> Text(std::string_view text) const = 0;
+  // Text(text) will be asked for soon: a tokenizer elsewhere may begin.
+  virtual void Expect(std::string_view /*text*/) const {}
   // Ends the block of facts and opens the user's turn, the question, and opens the model's turn.
   virtual Result<std::vector<Token>> Tail(std::string_view question) const = 0;
   // Closes the model's turn and opens a further block of facts, after a generated answer. `ended`:

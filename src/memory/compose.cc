@@ -24,6 +24,15 @@ struct FactTokens::Impl {
   std::list<Entry> used GUARDED_BY(mutex);  // most recently used first
   std::unordered_map<Hash128, Lines> owners GUARDED_BY(mutex);
 
+  std::shared_ptr<const std::vector<Token>> Find(const Hash128& owner, const Hash128& line) {
+    MutexLock lock(mutex);
+    const auto lines = owners.find(owner);
+    if (lines == owners.end()) return nullptr;
+    const auto found = lines->second.find(line);
+    if (found == lines->second.end()) return nullptr;
+    used.splice(used.begin(), used, found->second);
+    return found->second->tokens;
+  }
   void DropLast() REQUIRES(mutex) {
     const auto lines = owners.find(used.back().owner);
     lines->second.erase(used.back().line);
@@ -41,15 +50,7 @@ Result<std::shared_ptr<const std::vector<Token>>> FactTokens::Get(const Fact& fa
   const std::string line_text = RenderFact(fact);
   const Hash128 line = HashBytes(AsBytes(line_text));
   const Hash128 owner = OwnerHash(fact.scope.tenant, fact.scope.user);
-  {
-    MutexLock lock(impl_->mutex);
-    if (const auto lines = impl_->owners.find(owner); lines != impl_->owners.end()) {
-      if (const auto found = lines->second.find(line); found != lines->second.end()) {
-        impl_->used.splice(impl_->used.begin(), impl_->used, found->second);
-        return found->second->tokens;
-      }
-    }
-  }
+  if (auto found = impl_->Find(owner, line)) return found;
   INFERSCALE_ASSIGN(std::vector<Token> ids, impl_->format.Text(line_text));
   auto tokens = std::make_shared<const std::vector<Token>>(std::move(ids));
   MutexLock lock(impl_->mutex);
@@ -59,6 +60,14 @@ Result<std::shared_ptr<const std::vector<Token>>> FactTokens::Get(const Fact& fa
   lines.emplace(line, impl_->used.begin());
   if (impl_->used.size() > impl_->max_facts) impl_->DropLast();
   return tokens;
+}
+
+void FactTokens::Expect(std::span<const Fact> facts) {
+  for (const Fact& fact : facts) {
+    const std::string line = RenderFact(fact);
+    const Hash128 owner = OwnerHash(fact.scope.tenant, fact.scope.user);
+    if (impl_->Find(owner, HashBytes(AsBytes(line))) == nullptr) impl_->format.Expect(line);
+  }
 }
 
 void FactTokens::Forget(const std::string& tenant, const std::string& user) {

@@ -80,6 +80,8 @@ class FactTokens {
   FactTokens(const PromptFormat& format, size_t max_facts);
   ~FactTokens();
   Result<std::shared_ptr<const std::vector<Token>>> Get(const Fact& fact);
+  // Get will be called for these: what a tokenizer elsewhere has to do begins for all at once.
+  void Expect(std::span<const Fact> facts);
   // Keeps nothing of a user's, for one of whose facts has changed or gone.
   void Forget(const std::string& tenant, const std::string& user);
   size_t size() const;  // how many facts

@@ -311,7 +311,7 @@ std::vector<Result<std::shared_ptr<const PinnedKv>>> KvStoreImpl::GetResident(
       ++misses_;
       arena_->Forget({&keys[i], 1});
       out[i] = Fail(Code::kNotFound, "no record {}", keys[i].Hex());
-    } else if ((*rows)[i]->tenant != owner.tenant) {
+    } else if (!owner.Sees((*rows)[i]->tenant)) {
       out[i] = Fail(Code::kNotFound, "no record {} of this tenant", keys[i].Hex());
     } else if (pins[i] != nullptr && (*rows)[i]->fingerprint == owner.fingerprint &&
                pins[i]->view().shape == owner.shape) {
@@ -342,7 +342,7 @@ Status KvStoreImpl::CheckOne(const KvOwner& owner, const KvClaim& claim, Lookup:
   // Moved or erased while it was read: the row is another one now.
   constexpr int kTurns = 100;
   for (int turn = 0; turn < kTurns; ++turn) {
-    if (row == nullptr || row->tenant != owner.tenant) {
+    if (row == nullptr || !owner.Sees(row->tenant)) {
       return Fail(Code::kNotFound, "no record {}{}", key, row ? " of this tenant" : "");
     }
     info = lookup_.Info(row);

@@ -70,8 +70,8 @@ struct KvStoreStats {
   uint64_t evictions = 0;
 };
 
-// Where a record was when it was asked for.
-enum class Tier : uint8_t { kHost, kDisk, kDevice };
+// Where a record was when it was asked for; kEngine: an engine that looks for it itself knows.
+enum class Tier : uint8_t { kHost, kDisk, kDevice, kEngine };
 
 // A record in the arena that can't be evicted while this lives. Movable, cheap.
 class PinnedKv {
@@ -88,6 +88,11 @@ struct KvOwner {
   std::string tenant;
   Fingerprint fingerprint;
   KvShape shape;
+
+  // A record of no tenant is everyone's: that of a prompt's header.
+  bool Sees(const std::string& record_tenant) const {
+    return record_tenant.empty() || record_tenant == tenant;
+  }
 };
 
 // `expected` are tokens of a prompt, which a record is said to hold from `record_token` on.

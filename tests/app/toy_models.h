@@ -25,7 +25,7 @@ constexpr Token kToyBlock = 258;
 // One token a byte; 256 and up are control tokens.
 class ToyFormat final : public PromptFormat {
  public:
-  std::vector<Token> Header(std::string_view system) const override {
+  Result<std::vector<Token>> Header(std::string_view system) const override {
     std::vector<Token> ids = {256};
     Append(ids, system);
     return ids;

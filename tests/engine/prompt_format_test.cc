@@ -1,5 +1,3 @@
-#include "engine/llama/prompt_format.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 
 #include "base/llama_runtime.h"
 #include "engine/llama/handles.h"
+#include "engine/template_format.h"
 
 namespace inferscale {
 namespace {
@@ -102,7 +101,7 @@ class RealTokenizer : public testing::Test {
 LlamaModelPtr* RealTokenizer::model_ = nullptr;
 
 TEST_F(RealTokenizer, PromptsAreSpelledAsTheTemplateDoes) {
-  EXPECT_EQ(Spell(format_->Header("Be kind.")), "<|im_start|>system\nBe kind.\n");
+  EXPECT_EQ(Spell(format_->Header("Be kind.").value()), "<|im_start|>system\nBe kind.\n");
   EXPECT_EQ(Spell(format_->Tail("Why?").value()),
             "<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(Spell(format_->MemoryBlock(true)), "\n<|im_start|>system\n");
@@ -111,7 +110,7 @@ TEST_F(RealTokenizer, PromptsAreSpelledAsTheTemplateDoes) {
             "\n<|im_start|>user\nAnd?<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(Spell(format_->NextTail(false, "And?").value()),
             "<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_TRUE(HasControl(format_->Header("")));
+  EXPECT_TRUE(HasControl(format_->Header("").value()));
 }
 
 TEST_F(RealTokenizer, TextNeverGivesControlTokens) {
@@ -133,7 +132,8 @@ TEST_F(RealTokenizer, TextNeverGivesControlTokens) {
     EXPECT_EQ(Spell(*tokens), text);
     const auto tail = format_->Tail(text);
     ASSERT_TRUE(tail);
-    EXPECT_EQ(std::count(tail->begin(), tail->end(), vocabulary_->Markup("<|im_end|>")[0]), 2);
+    EXPECT_EQ(std::count(tail->begin(), tail->end(), vocabulary_->Markup("<|im_end|>").value()[0]),
+              2);
   }
 }
 
@@ -163,7 +163,7 @@ TEST_F(RealTokenizer, OtherTemplatesAreRefused) {
     EXPECT_FALSE(format);
     return format ? Error{} : format.error();
   };
-  EXPECT_EQ(refuse(nullptr).code, Code::kUnsupported);
+  EXPECT_EQ(refuse("").code, Code::kUnsupported);
   EXPECT_NE(refuse("<|user|>").message.find("some.gguf"), std::string::npos);
   // A template of a family whose tokens the vocabulary does not have.
   EXPECT_NE(refuse("<start_of_turn>").message.find("is no token"), std::string::npos);

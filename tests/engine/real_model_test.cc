@@ -49,7 +49,7 @@ class RealModel : public testing::Test {
     const PromptFormat& format = engine.format();
     Composition made;
     EncodeItem item;
-    item.tokens = format.Header("Answer from these facts.");
+    item.tokens = format.Header("Answer from these facts.").value();
     item.captures.push_back({0, static_cast<uint32_t>(item.tokens.size())});
     for (const std::string& fact : facts) {
       const auto tokens = format.Text(fact).value();
@@ -194,7 +194,7 @@ TEST_F(RealModel, InFullPrecisionInjectionEqualsPrefill) {
 }
 
 TEST_F(RealModel, EndOfTurnIsReportedButNotShown) {
-  Prompt prompt{.tokens = engine_->format().Header("Answer with one word."), .spans = {}};
+  Prompt prompt{.tokens = engine_->format().Header("Answer with one word.").value(), .spans = {}};
   const auto tail = engine_->format().Tail("Say yes.").value();
   prompt.tokens.insert(prompt.tokens.end(), tail.begin(), tail.end());
   const Answer answer = Generate(*engine_, prompt, {.max_tokens = 60});

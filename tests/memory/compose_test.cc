@@ -13,7 +13,7 @@ namespace {
 // One token a byte, so that lengths are easy to see.
 class ByteFormat final : public PromptFormat {
  public:
-  std::vector<Token> Header(std::string_view system) const override { return Ids(system); }
+  Result<std::vector<Token>> Header(std::string_view system) const override { return Ids(system); }
   Result<std::vector<Token>> Text(std::string_view text) const override { return Ids(text); }
   Result<std::vector<Token>> Tail(std::string_view question) const override {
     return Ids(question);

@@ -12,10 +12,10 @@
 #include "engine/llama/contexts.h"
 #include "engine/llama/encoder.h"
 #include "engine/llama/model_file.h"
-#include "engine/llama/prompt_format.h"
 #include "engine/llama/scheduler.h"
 #include "engine/llama/self_test.h"
 #include "engine/llama/vocabulary.h"
+#include "engine/template_format.h"
 
 namespace inferscale {
 namespace {
@@ -89,10 +89,10 @@ Result<std::unique_ptr<Engine>> LlamaEngine::Make(LoadedLlamaModel loaded,
   INFERSCALE_ASSIGN(const LlamaModelTraits traits,
                     InspectModel(loaded.model.get(), loaded.rope_tensors, loaded.label));
   std::unique_ptr<LlamaEngine> engine(new LlamaEngine(std::move(loaded.model)));
-  INFERSCALE_ASSIGN(
-      engine->format_,
-      MakePromptFormat(engine->vocabulary_,
-                       llama_model_chat_template(engine->model_.get(), nullptr), loaded.label));
+  const char* chat_template = llama_model_chat_template(engine->model_.get(), nullptr);
+  INFERSCALE_ASSIGN(engine->format_,
+                    MakePromptFormat(engine->vocabulary_,
+                                     chat_template == nullptr ? "" : chat_template, loaded.label));
   const ContextSizes sizes = SizesFor(options, traits);
   INFERSCALE_ASSIGN(engine->contexts_, MakeContexts(engine->model_.get(), sizes, loaded.label));
 

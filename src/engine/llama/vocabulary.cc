@@ -34,7 +34,9 @@ bool Vocabulary::IsUserDefined(Token token) const {
          Piece(token, true).find_first_not_of(" \t\r\n") != std::string::npos;
 }
 
-std::vector<Token> Vocabulary::Markup(std::string_view text) const { return Tokenize(text, true); }
+Result<std::vector<Token>> Vocabulary::Markup(std::string_view text) const {
+  return Tokenize(text, true);
+}
 
 Result<std::vector<Token>> Vocabulary::Text(std::string_view text,
                                             std::span<const Token> reserved) const {

@@ -10,30 +10,25 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/tokenizer.h"
 #include "kv/shape.h"
 
 namespace inferscale {
 
 // Thread-safe. The model must outlive it.
-class Vocabulary {
+class Vocabulary final : public Tokenizer {
  public:
   explicit Vocabulary(const llama_model* model);
 
   uint32_t size() const { return static_cast<uint32_t>(llama_vocab_n_tokens(vocab_)); }
   bool Contains(Token token) const { return token >= 0 && static_cast<uint32_t>(token) < size(); }
   bool EndsGeneration(Token token) const { return llama_vocab_is_eog(vocab_, token); }
-  // A token that the tokenizer recognises as a whole in any text, and that is not only space.
-  bool IsUserDefined(Token token) const;
-  // The token that a prompt begins with, or nothing if the model wants none.
-  std::vector<Token> Bos() const;
-
-  // A template's own strings: control tokens are recognised.
-  std::vector<Token> Markup(std::string_view text) const;
-
-  // A user's text. The result holds no control token, no end-of-generation token and none of
-  // `reserved`, whatever the text says: where the tokenizer would give one, the text is cut inside
-  // it and the halves are tokenised by themselves. kInvalid if `text` is not UTF-8.
-  Result<std::vector<Token>> Text(std::string_view text, std::span<const Token> reserved) const;
+  bool IsUserDefined(Token token) const override;
+  std::vector<Token> Bos() const override;
+  Result<std::vector<Token>> Markup(std::string_view text) const override;
+  Result<std::vector<Token>> Text(std::string_view text,
+                                  std::span<const Token> reserved) const override;
+  void Expect(std::string_view /*text*/) const override {}
 
   // Bytes of a token; may end inside a character. Control tokens give nothing, unless `special`.
   std::string Piece(Token token, bool special = false) const;

@@ -1,4 +1,4 @@
-#include "engine/llama/prompt_format.h"
+#include "engine/template_format.h"
 
 #include <algorithm>
 #include <array>
@@ -52,40 +52,53 @@ constexpr std::array kFamilies = {
                     .next = "[INST] "},
 };
 
+// The strings as token ids.
+struct TemplateTokens {
+  std::vector<Token> open;
+  std::vector<Token> open_end;
+  std::vector<Token> close;
+  std::vector<Token> question_end;
+  std::vector<Token> turn_end;
+  std::vector<Token> further;
+  std::vector<Token> next;
+};
+
 class TemplateFormat final : public PromptFormat {
  public:
-  TemplateFormat(const Vocabulary& vocabulary, const TemplateStrings& strings)
-      : vocabulary_(vocabulary), strings_(strings) {
-    for (const std::string_view part :
-         {strings.open, strings.close, strings.question_end, strings.turn_end, strings.further}) {
-      for (const Token token : vocabulary.Markup(part)) {
-        if (vocabulary.IsUserDefined(token)) reserved_.push_back(token);
+  TemplateFormat(const Tokenizer& tokenizer, const TemplateStrings& strings, TemplateTokens tokens)
+      : tokenizer_(tokenizer), strings_(strings), markup_(std::move(tokens)) {
+    for (const auto* part : {&markup_.open, &markup_.close, &markup_.question_end,
+                             &markup_.turn_end, &markup_.further}) {
+      for (const Token token : *part) {
+        if (tokenizer.IsUserDefined(token)) reserved_.push_back(token);
       }
     }
   }
 
-  std::vector<Token> Header(std::string_view system) const override {
-    std::vector<Token> tokens = vocabulary_.Bos();
-    Append(tokens, vocabulary_.Markup(strings_.open));
-    // The operator's own text: what is not UTF-8 in it is left out rather than refused.
-    Append(tokens, vocabulary_.Text(system, reserved_).value_or(std::vector<Token>{}));
-    return Append(tokens, vocabulary_.Markup(strings_.open_end));
+  Result<std::vector<Token>> Header(std::string_view system) const override {
+    std::vector<Token> tokens = tokenizer_.Bos();
+    Append(tokens, markup_.open);
+    INFERSCALE_ASSIGN(const auto text, Text(system));
+    Append(tokens, text);
+    return Append(tokens, markup_.open_end);
   }
 
   Result<std::vector<Token>> Text(std::string_view text) const override {
-    return vocabulary_.Text(text, reserved_);
+    return tokenizer_.Text(text, reserved_);
   }
 
+  void Expect(std::string_view text) const override { tokenizer_.Expect(text); }
+
   Result<std::vector<Token>> Tail(std::string_view question) const override {
-    return Ask(vocabulary_.Markup(strings_.close), question);
+    return Ask(markup_.close, question);
   }
 
   std::vector<Token> MemoryBlock(bool ended) const override {
-    return Continue(ended, strings_.further);
+    return Continue(ended, markup_.further);
   }
 
   Result<std::vector<Token>> NextTail(bool ended, std::string_view question) const override {
-    return Ask(Continue(ended, strings_.next), question);
+    return Ask(Continue(ended, markup_.next), question);
   }
 
   Hash128 Hash() const override {
@@ -95,7 +108,7 @@ class TemplateFormat final : public PromptFormat {
           strings_.turn_end, strings_.further, strings_.next}) {
       hasher.Add(part);
     }
-    return hasher.Add(uint64_t{vocabulary_.Bos().size()}).Digest();
+    return hasher.Add(uint64_t{tokenizer_.Bos().size()}).Digest();
   }
 
  private:
@@ -104,20 +117,21 @@ class TemplateFormat final : public PromptFormat {
     return tokens;
   }
 
-  std::vector<Token> Continue(bool ended, std::string_view after) const {
+  std::vector<Token> Continue(bool ended, const std::vector<Token>& after) const {
     std::vector<Token> tokens;
-    if (!ended) tokens = vocabulary_.Markup(strings_.turn_end);
-    return Append(tokens, vocabulary_.Markup(after));
+    if (!ended) tokens = markup_.turn_end;
+    return Append(tokens, after);
   }
 
   Result<std::vector<Token>> Ask(std::vector<Token> tokens, std::string_view question) const {
     INFERSCALE_ASSIGN(const auto text, Text(question));
     Append(tokens, text);
-    return Append(tokens, vocabulary_.Markup(strings_.question_end));
+    return Append(tokens, markup_.question_end);
   }
 
-  const Vocabulary& vocabulary_;
+  const Tokenizer& tokenizer_;
   TemplateStrings strings_;
+  TemplateTokens markup_;
   std::vector<Token> reserved_;
 };
 
@@ -136,19 +150,31 @@ Result<TemplateStrings> RecogniseTemplate(std::string_view chat_template) {
               chat_template.substr(0, kShown), chat_template.size() > kShown ? "..." : "");
 }
 
-Result<std::unique_ptr<PromptFormat>> MakePromptFormat(const Vocabulary& vocabulary,
-                                                       const char* chat_template,
+Result<std::unique_ptr<PromptFormat>> MakePromptFormat(const Tokenizer& tokenizer,
+                                                       std::string_view chat_template,
                                                        const std::string& label) {
-  if (chat_template == nullptr) {
+  if (chat_template.empty()) {
     return Fail(Code::kUnsupported, "{}: has no chat template; is it an instruct model?", label);
   }
   auto strings = RecogniseTemplate(chat_template);
   if (!strings) return Wrap(std::move(strings).error(), label);
-  if (!strings->control.empty() && vocabulary.Markup(strings->control).size() != 1) {
-    return Fail(Code::kUnsupported, "{}: its template is {}, but {} is no token of its vocabulary",
-                label, strings->family, strings->control);
+  if (!strings->control.empty()) {
+    INFERSCALE_ASSIGN(const auto control, tokenizer.Markup(strings->control));
+    if (control.size() != 1) {
+      return Fail(Code::kUnsupported,
+                  "{}: its template is {}, but {} is no token of its vocabulary", label,
+                  strings->family, strings->control);
+    }
   }
-  return std::make_unique<TemplateFormat>(vocabulary, *strings);
+  TemplateTokens tokens;
+  INFERSCALE_ASSIGN(tokens.open, tokenizer.Markup(strings->open));
+  INFERSCALE_ASSIGN(tokens.open_end, tokenizer.Markup(strings->open_end));
+  INFERSCALE_ASSIGN(tokens.close, tokenizer.Markup(strings->close));
+  INFERSCALE_ASSIGN(tokens.question_end, tokenizer.Markup(strings->question_end));
+  INFERSCALE_ASSIGN(tokens.turn_end, tokenizer.Markup(strings->turn_end));
+  INFERSCALE_ASSIGN(tokens.further, tokenizer.Markup(strings->further));
+  INFERSCALE_ASSIGN(tokens.next, tokenizer.Markup(strings->next));
+  return std::make_unique<TemplateFormat>(tokenizer, *strings, std::move(tokens));
 }
 
 }  // namespace inferscale

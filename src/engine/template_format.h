@@ -1,14 +1,14 @@
-// PromptFormat for the chat templates that this engine knows by their own strings: an engine that
-// renders a template's Jinja text can't say where a fact begins.
-#ifndef INFERSCALE_ENGINE_LLAMA_PROMPT_FORMAT_H_
-#define INFERSCALE_ENGINE_LLAMA_PROMPT_FORMAT_H_
+// PromptFormat for the chat templates that are known here by their own strings: whoever renders a
+// template's Jinja text can't say where a fact begins.
+#ifndef INFERSCALE_ENGINE_TEMPLATE_FORMAT_H_
+#define INFERSCALE_ENGINE_TEMPLATE_FORMAT_H_
 
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
-#include "engine/llama/vocabulary.h"
+#include "engine/tokenizer.h"
 #include "kv/prompt_format.h"
 
 namespace inferscale {
@@ -33,12 +33,12 @@ struct TemplateStrings {
 // By the text of a model's chat template. kUnsupported names what was found.
 Result<TemplateStrings> RecogniseTemplate(std::string_view chat_template);
 
-// For a model's own template. kUnsupported, naming `label`, if it has none, if it is of no known
-// family or if the vocabulary lacks the family's control token. `vocabulary` must outlive it.
-Result<std::unique_ptr<PromptFormat>> MakePromptFormat(const Vocabulary& vocabulary,
-                                                       const char* chat_template,
+// For a model's own template. kUnsupported, naming `label`, if it is empty, of no known
+// family or if the vocabulary lacks the family's control token. `tokenizer` must outlive it.
+Result<std::unique_ptr<PromptFormat>> MakePromptFormat(const Tokenizer& tokenizer,
+                                                       std::string_view chat_template,
                                                        const std::string& label);
 
 }  // namespace inferscale
 
-#endif  // INFERSCALE_ENGINE_LLAMA_PROMPT_FORMAT_H_
+#endif  // INFERSCALE_ENGINE_TEMPLATE_FORMAT_H_
