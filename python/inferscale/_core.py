@@ -289,7 +289,7 @@ def version() -> str:
 
 def hash128(*fields: bytes) -> bytes:
     """XXH3-128 of a sequence of fields."""
-    array_of = (_Field * len(fields))(*((field, len(field)) for field in fields))
+    array_of = (_Field * len(fields))(*(_Field(field, len(field)) for field in fields))
     out = _Key()
     library().inferscale_hash(array_of, len(fields), ctypes.byref(out))
     return bytes(out.bytes)
@@ -356,7 +356,7 @@ class Store(_Handle):
         tokens = array("i", prompt)
         base, item = tokens.buffer_info()[0], tokens.itemsize
         asked = (_Claim * len(claims))(
-            *((_key(c.key), c.record_token, c.tokens, base + c.first * item) for c in claims)
+            *(_Claim(_key(c.key), c.record_token, c.tokens, base + c.first * item) for c in claims)
         )
         codes = (ctypes.c_int32 * len(claims))()
         _call("store_verify", self.handle, _owner(owner), asked, len(claims), codes)
@@ -406,9 +406,7 @@ class Lease(_Handle):
 
     def __init__(self, tier: Tier, owner: Owner, keys: Sequence[bytes]) -> None:
         self._codes = (ctypes.c_int32 * len(keys))()
-        super().__init__(
-            _open("lease_open", tier.handle, _owner(owner), _keys(keys), len(keys))
-        )
+        super().__init__(_open("lease_open", tier.handle, _owner(owner), _keys(keys), len(keys)))
 
     def poll(self) -> list[int] | None:
         """A code for each key, or None while the lease is pending."""
@@ -459,7 +457,7 @@ class Strides(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rope:
-    """cos and sin as the engine uses them, fp32: [positions][rotary_dim / 2 of cos, then of sin]."""
+    """cos and sin as the engine uses them, fp32: [positions][rotary_dim / 2 of cos, then sin]."""
 
     rotary_dim: int  # 0: not rotated
     table: memoryview | bytes  # empty where rotary_dim is 0

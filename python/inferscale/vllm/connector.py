@@ -1,7 +1,7 @@
 """InferScaleConnector: vLLM's door to stored KV. See docs/vllm.md.
 
-vLLM makes one in the engine's core (the scheduler half, the brain) and one in each worker (the hands).
-The module is also imported by processes that have neither, so it is light.
+vLLM makes one in the engine's core (the scheduler half, the brain) and one in each worker (the
+hands). The module is also imported by processes that have neither, so it is light.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
             if half is not None:
                 half.shutdown()
 
-    # ---- the class alone --------------------------------------------------------------------------
+    # ---- the class alone ----
 
     @classmethod
     def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
@@ -71,7 +71,7 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
 
         return InferScaleMetrics(*args, **kwargs)
 
-    # ---- the brain --------------------------------------------------------------------------------
+    # ---- the brain ----
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -85,9 +85,7 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> tuple[int | None, bool]:
         return self.brain.matched_tokens(request, num_computed_tokens), False
 
-    def update_state_after_alloc(
-        self, request: Any, blocks: Any, num_external_tokens: int
-    ) -> None:
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if self.brain.follows(request):
             self.brain.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
@@ -109,7 +107,7 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> tuple[bool, dict[str, Any] | None]:
         return False, self.brain.finished(request)
 
-    # ---- the hands --------------------------------------------------------------------------------
+    # ---- the hands ----
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         self.hands.register(kv_caches)
@@ -137,10 +135,10 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
         return self.hands.report(self._orders())
 
     def _orders(self) -> Orders | None:
-        orders: Any = self._connector_metadata
+        orders: Orders | None = self._connector_metadata
         return orders
 
-    # ---- both -------------------------------------------------------------------------------------
+    # ---- both ----
 
     def get_kv_connector_stats(self) -> InferScaleStats | None:
         return self._brain.stats() if self._brain is not None else None

@@ -1,8 +1,8 @@
 """Moves KV between records and the cache of vLLM's CPU backend.
 
-That cache is packed in a way of the processor's own, so it is written with the engine's operation and
-read through a permutation that this operation has shown. Between it and a record stands a small cache
-of plain layout.
+That cache is packed in a way of the processor's own, so it is written with the engine's operation
+and read through a permutation that this operation has shown. Between it and a record stands a small
+cache of plain layout.
 """
 
 from __future__ import annotations

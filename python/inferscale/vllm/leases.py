@@ -1,7 +1,7 @@
 """How the scheduler half asks the hands for records.
 
-With one worker in the scheduler's own process it calls it, and a record at hand is claimed in the same
-step. Else orders travel with the steps, and a lease is settled when all ranks have said so.
+With one worker in the scheduler's own process it calls it, and a record at hand is claimed in the
+same step. Else orders travel with the steps, and a lease is settled when all ranks have said so.
 """
 
 from __future__ import annotations

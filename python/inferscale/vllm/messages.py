@@ -124,7 +124,5 @@ def merge(
     one: tuple[int, tuple[int, ...]], other: tuple[int, tuple[int, ...]]
 ) -> tuple[int, tuple[int, ...]]:
     """A record is at hand where all ranks have it."""
-    codes = tuple(
-        a if a != Code.OK else b for a, b in zip(one[1], other[1], strict=True)
-    )
+    codes = tuple(a if a != Code.OK else b for a, b in zip(one[1], other[1], strict=True))
     return one[0] + other[0], codes

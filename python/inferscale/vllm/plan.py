@@ -1,7 +1,7 @@
 """What a request asks of the connector: the object `inferscale` of docs/vllm_protocol.md, checked.
 
-Whatever stands on the wire, `parse` returns or raises BadPlan with a short reason; it never trusts a
-number. Unknown members are ignored, so that a gateway may be newer than its engine.
+Whatever stands on the wire, `parse` returns or raises BadPlan with a short reason; it never trusts
+a number. Unknown members are ignored, so that a gateway may be newer than its engine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which rotation each layer applies to its keys: its rotary module's own table of cos and sin.
 
 vLLM gives a connector no model, only the attention layers. The rotary module is found beside the
-layer: in the module that holds it, or in that one's holder. Whether a layer applies it is told by the
-self-test, not here.
+layer: in the module that holds it, or in that one's holder. Whether a layer applies it is told by
+the self-test, not here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def find(layers: Sequence[Any], positions: int, dtype: torch.dtype) -> Ropes:
                 interleaved.add(not module.is_neox_style)
         layer_table.append(index_of[identity])
     if len(tables) > MAX_TABLES:
-        raise RopeError(f"{len(tables)} different rotations, and at most {MAX_TABLES} are supported")
+        raise RopeError(
+            f"{len(tables)} different rotations, and at most {MAX_TABLES} are supported"
+        )
     if len(interleaved) > 1:
         raise RopeError("some layers rotate halves and others pairs")
     return Ropes(tables, layer_table, positions, interleaved == {True})

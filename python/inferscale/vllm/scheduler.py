@@ -1,7 +1,7 @@
 """The scheduler half: the brain. It decides what is taken from stored KV and what is captured.
 
-Only what is verified and held by a lease is claimed, so a load can't fail. Whatever else a plan asks
-for is computed by vLLM, and counted here by its reason.
+Only what is verified and held by a lease is claimed, so a load can't fail. Whatever else a plan
+asks for is computed by vLLM, and counted here by its reason.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from inferscale.vllm.paged import NULL_BLOCK
 from inferscale.vllm.plan import BadPlan, Encode, Info, Inject, Record, SelfTest, Span, parse
 from inferscale.vllm.settings import MIB, Settings
 from inferscale.vllm.stats import REFUSED, InferScaleStats
+from inferscale.vllm.tokenizer import tokenizer_facts
 from inferscale.vllm.worker import rank_key, workers
 
 logger = init_logger(__name__)
@@ -50,9 +51,10 @@ class Injection:
     keys: list[bytes] = field(default_factory=list)  # of the lease
     lease: int | None = None
     asked: float | None = None  # when it was first waited for
+    late: bool = False
     settled: bool = False  # and what the lease does not hold is counted
     end: int = 0  # of the last claim
-    injected: int = 0
+    injected: int = 0  # tokens
 
 
 @dataclass
@@ -98,8 +100,9 @@ class Scheduler:
         self._totals = InferScaleStats()
         self._news = InferScaleStats()
         self._tier_stats: dict[str, int] = {}
+        self._tokenizer_facts: dict[str, Any] | None = None
 
-    # ---- a request comes --------------------------------------------------------------------------
+    # ---- a request comes ----
 
     def on_new_request(self, request: Any) -> None:
         try:
@@ -107,7 +110,7 @@ class Scheduler:
             if plan is None:
                 return
             if isinstance(plan, Info):
-                self._answers[request.request_id] = {}
+                self._answers[request.request_id] = {}  # made when it is asked for
                 return
             self._check(request)
             ready = self._leases.ready()
@@ -204,7 +207,7 @@ class Scheduler:
         encoding.test = plan.step
         self._encodings[request.request_id] = encoding
 
-    # ---- vLLM asks --------------------------------------------------------------------------------
+    # ---- vLLM asks ----
 
     def matched_tokens(self, request: Any, computed: int) -> int | None:
         """How many tokens after the first `computed` come from stored KV; None: ask again."""
@@ -221,7 +224,8 @@ class Scheduler:
                 injection.asked = now
             if now - injection.asked < self._settings.patience_ms / 1e3:
                 return None
-            self._refuse("late")
+            self._refuse("late", int(not injection.late))
+            injection.late = True
             return 0
         held = dict(zip(injection.keys, codes, strict=True))
         if not injection.settled:
@@ -255,10 +259,11 @@ class Scheduler:
             if first < end:
                 token = span.record_token + first - span.first
                 spans.append(LoadSpan(record[span.key], token, first, end - first))
-        self._orders.loads.append(Load(injection.lease, tuple(spans), blocks))
+        if encoding is not None or not self._settings.noop:
+            self._orders.loads.append(Load(injection.lease, tuple(spans), blocks))
         self._count("injected_requests", int(injection.injected == 0))
         self._count("injected_tokens", external)
-        injection.injected += external
+        injection.injected = external
 
     def build(self, output: Any) -> Orders:
         orders, self._orders = self._orders, Orders()
@@ -321,7 +326,7 @@ class Scheduler:
             for group, size in zip(blocks, self._group_tokens, strict=True)
         )
 
-    # ---- after a step, and at the end --------------------------------------------------------------
+    # ---- after a step, and at the end ----
 
     def hear(self, report: Report) -> None:
         self._leases.hear(report)
@@ -351,9 +356,7 @@ class Scheduler:
             self._end_test(injection)
         if answer is None:
             return None
-        if not answer or (encoding is not None and encoding.test is not None):
-            answer = self.info()
-        return {"inferscale": {"v": 1, **answer}}
+        return {"inferscale": {"v": 1, **(answer or self.info())}}
 
     def _end_test(self, injection: Injection) -> None:
         if injection.injected != len(injection.plan.spans):
@@ -382,6 +385,7 @@ class Scheduler:
             "reason": reason,
             "self_test": {"state": "none", "worst": 0.0, "layers": []},
             "counters": self._counters(),
+            "tokenizer": self._tokenizer(),
             "tier": self._tier_stats,
         }
         if ready and ready.shape:
@@ -395,6 +399,11 @@ class Scheduler:
                 "layers": layers,
             }
         return answer
+
+    def _tokenizer(self) -> dict[str, Any] | None:
+        if self._tokenizer_facts is None:
+            self._tokenizer_facts = tokenizer_facts(self._model)
+        return self._tokenizer_facts
 
     def _counters(self) -> dict[str, Any]:
         counters: dict[str, Any] = {"injected_tokens": 0, "refused": {}}
@@ -416,8 +425,8 @@ class Scheduler:
             self._totals.add(name, count)
             self._news.add(name, count)
 
-    def _refuse(self, reason: str) -> None:
-        self._count(REFUSED + reason)
+    def _refuse(self, reason: str, count: int = 1) -> None:
+        self._count(REFUSED + reason, count)
 
     def shutdown(self) -> None:
         self._store.close()

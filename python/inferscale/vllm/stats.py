@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
@@ -23,6 +23,8 @@ REFUSED = "refused_"
 @dataclass
 class InferScaleStats(KVConnectorStats):
     """`data`: counts since the last time."""
+
+    data: dict[str, Any] = field(default_factory=dict)
 
     def reset(self) -> None:
         self.data = {}

@@ -95,5 +95,3 @@ def _fp8(specs: dict[str, Any], modules: Any, dtype: torch.dtype) -> bool:
 
 def _number(name: str) -> tuple[list[int], str]:
     return [int(digits) for digits in re.findall(r"\d+", name)], name
-
-

@@ -1,11 +1,12 @@
 """The worker half: the hands. It holds records, and moves KV on the current stream.
 
-Everything happens in `load`, before a forward pass, and in `save`, after it; nothing there waits for
-the device, but for the self-test.
+Everything happens in `load`, before a forward pass, and in `save`, after it; nothing there waits
+for the device, but for the self-test.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,10 +63,10 @@ class Worker:
         self._stats_at = 0.0
         workers[vllm_config.kv_transfer_config.engine_id] = self
 
-    # ---- start ------------------------------------------------------------------------------------
+    # ---- start ----
 
     def register(self, kv_caches: Mapping[str, torch.Tensor]) -> None:
-        """Learns the engine's caches. What can't be served is said once, and nothing is injected."""
+        """Learns the engine's caches. What can't be served is said once, and not injected."""
         try:
             self._ready = self._open(kv_caches)
         except (Unsupported, LayoutError, rope.RopeError, FingerprintError) as error:
@@ -101,13 +102,14 @@ class Worker:
             records.mover = _cpu_mover(model, kv_caches, shape, ropes)
         else:
             raise Unsupported(f"a KV cache on {device.type}")
+        records.warm_up(len(model.groups))
         logger.info(
             "InferScale %s on %s: %d layers, %d heads of %d dims, fingerprint %s, directory %s",
             *(_core.version(), device, *shape[:3], print_.hex(), self._settings.dir),
         )
         return Ready("", print_, shape)
 
-    # ---- steps ------------------------------------------------------------------------------------
+    # ---- steps ----
 
     def load(self, orders: Orders) -> None:
         records = self._records
@@ -116,7 +118,7 @@ class Worker:
         for order in orders.leases:
             self.open_lease(order.lease, order.tenant, order.keys)
             self._pending.add(order.lease)
-        if orders.loads and not self._settings.noop:
+        if orders.loads:
             records.mover.inject(list(self._loads(orders)), records.stream())
 
     def _loads(self, orders: Orders) -> Iterator[Piece]:
@@ -150,8 +152,11 @@ class Worker:
             records.mover.capture(pieces, stream)
         for number in orders.commits:
             if (capture := self._captures.pop(number, None)) is not None:
-                capture.commit(stream)
-                self._count("captured_records")
+                try:
+                    capture.commit(stream)
+                    self._count("captured_records")
+                except CoreError as error:
+                    self._count(f"refused_capture_{Code(error.code).name.lower()}")
         if orders.flush:
             records.tier.flush()
         if orders.compare is not None:
@@ -196,7 +201,7 @@ class Worker:
         self._captures.clear()
         records.close()
 
-    # ---- leases -----------------------------------------------------------------------------------
+    # ---- leases ----
 
     def open_lease(self, lease: int, tenant: str, keys: Sequence[bytes]) -> None:
         assert self._records is not None
@@ -250,6 +255,24 @@ class _Records:
     def wait(self) -> None:
         if self._cuda:
             torch.cuda.synchronize()
+
+    def warm_up(self, groups: int) -> None:
+        """Moves one token of a block that nobody has yet: no request pays for a first launch."""
+        assert self.mover is not None
+        key, owner, stream = os.urandom(16), self.owner("inferscale-warm-up"), self.stream()
+        blocks = ([1],) * groups  # 0 is the null block
+        capture = Capture(self.tier, owner, key, [0])
+        self.mover.capture([Piece(capture, 0, 0, 0, 1, blocks)], stream)
+        capture.commit(stream)
+        self.tier.flush()
+        lease = Lease(self.tier, owner, [key])
+        while (codes := lease.poll()) is None:
+            time.sleep(0.001)
+        if codes == [Code.OK]:
+            self.mover.inject([Piece(lease, 0, 0, 0, 1, blocks)], stream)
+        self.wait()
+        lease.close()
+        self.store.erase([key])
 
     def verdict(self, capture: Capture, tokens: int) -> Verdict:
         """Each token of the capture must have the KV of its first, whose keys are not rotated."""
