@@ -198,7 +198,7 @@ void DeviceArena::Load(const DeviceRequest& request, DevicePins& pins) {
     }
     if (!host) {
       pins.records_[i] = tl::unexpected(std::move(host).error());
-    } else if ((*host)->tenant() != owner.tenant) {
+    } else if (!owner.Sees((*host)->tenant())) {
       pins.records_[i] = Fail(Code::kNotFound, "no record {} of this tenant", key.Hex());
     } else {
       const bool from_disk = (*host)->tier() == Tier::kDisk;
@@ -246,7 +246,7 @@ Result<DeviceEntry*> DeviceArena::Find(const DeviceRequest& request, const Hash1
   const auto found = index_.find(key);
   if (found == index_.end()) return nullptr;
   DeviceEntry* entry = found->second;
-  if (entry->tenant != request.owner.tenant) {
+  if (!request.owner.Sees(entry->tenant)) {
     return Fail(Code::kNotFound, "no record {} of this tenant", key.Hex());
   }
   if (entry->fingerprint != request.owner.fingerprint || entry->shape != request.owner.shape) {
@@ -267,12 +267,12 @@ Result<DeviceEntry*> DeviceArena::Admit(const DeviceRequest& request, uint64_t e
 
   const uint64_t bytes = loaded.host->view().SizeBytes();
   const uint64_t slot_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  INFERSCALE_ASSIGN(const uint64_t offset, MakeRoom(request.owner.tenant, slot_bytes));
+  INFERSCALE_ASSIGN(const uint64_t offset, MakeRoom(loaded.host->tenant(), slot_bytes));
   const std::span<const Token> tokens = loaded.host->tokens();
   auto entry = std::make_unique<DeviceEntry>();
   *entry = {.id = next_id_++,
             .key = key,
-            .tenant = request.owner.tenant,
+            .tenant = loaded.host->tenant(),
             .fingerprint = request.owner.fingerprint,
             .shape = request.owner.shape,
             .tokens = {tokens.begin(), tokens.end()},

@@ -214,6 +214,9 @@ struct HttpClient::Impl {
   std::vector<std::unique_ptr<Connection>> idle GUARDED_BY(mutex);
 
   Request Make(const HttpCall& call) const;
+  std::chrono::milliseconds TimeoutOf(const HttpCall& call) const {
+    return call.timeout.count() > 0 ? call.timeout : options.timeout;
+  }
   std::unique_ptr<Connection> TakeIdle();
   void PutIdle(std::unique_ptr<Connection> connection);
   Result<std::unique_ptr<Connection>> Connected(const Request& request,
@@ -262,18 +265,19 @@ Result<std::unique_ptr<Connection>> HttpClient::Impl::Connected(
 Result<std::unique_ptr<HttpStream>> HttpClient::Impl::Send(
     const HttpCall& call, std::optional<Clock::time_point> deadline, uint64_t max_bytes) {
   const auto request = std::make_shared<const Request>(Make(call));
+  const auto silence = TimeoutOf(call);
   std::unique_ptr<Connection> connection = TakeIdle();
   Exchange::Fresh fresh;
   if (connection != nullptr &&
-      connection->Write(*request, deadline.value_or(Clock::now() + options.timeout))) {
+      connection->Write(*request, deadline.value_or(Clock::now() + silence))) {
     fresh = [this, request, deadline] { return Connected(*request, deadline); };
   } else {
     INFERSCALE_ASSIGN(connection, Connected(*request, deadline));
   }
   return std::make_unique<Exchange>(
       std::move(connection), std::move(fresh),
-      [this](std::unique_ptr<Connection> done) { PutIdle(std::move(done)); }, options.timeout,
-      deadline, max_bytes);
+      [this](std::unique_ptr<Connection> done) { PutIdle(std::move(done)); }, silence, deadline,
+      max_bytes);
 }
 
 HttpClient::HttpClient(HttpUrl url, HttpClientOptions options) : impl_(std::make_unique<Impl>()) {
@@ -285,7 +289,7 @@ HttpClient::~HttpClient() = default;
 
 Result<HttpReply> HttpClient::Call(const HttpCall& call, const std::stop_token& stop) {
   return Guarded([&]() -> Result<HttpReply> {
-    INFERSCALE_ASSIGN(const auto stream, impl_->Send(call, Clock::now() + impl_->options.timeout,
+    INFERSCALE_ASSIGN(const auto stream, impl_->Send(call, Clock::now() + impl_->TimeoutOf(call),
                                                      impl_->options.max_response_bytes));
     const std::stop_callback cancel(stop, [&] { stream->Cancel(); });
     HttpReply reply;

@@ -23,7 +23,7 @@ class SseParser {
  private:
   std::optional<std::string_view> TakeLine();
 
-  const size_t max_bytes_;
+  size_t max_bytes_;
   std::string pending_;
   size_t at_ = 0;  // of pending_ that is read
   std::string data_;

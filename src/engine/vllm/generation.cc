@@ -1,0 +1,139 @@
+#include "engine/vllm/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace inferscale {
+
+VllmGeneration::VllmGeneration(VllmServers& servers, const Tokenizer& tokenizer,
+                               VllmRequest request)
+    : servers_(servers), tokenizer_(tokenizer), request_(std::move(request)) {
+  stats_.prompt_tokens = request_.prompt_tokens;
+  stats_.injected_tokens = request_.planned_tokens;
+  stats_.injected_is_planned = request_.planned_tokens > 0;
+}
+
+Status VllmGeneration::Send() {
+  while (true) {
+    INFERSCALE_ASSIGN(server_, servers_.Pick(request_.session));
+    ++attempts_;
+    auto stream = server_->client().Open({.method = "POST",
+                                          .path = "/v1/completions",
+                                          .body = request_.body,
+                                          .timeout = request_.silence});
+    if (stream) {
+      stream_ = std::move(*stream);
+      events_ = SseParser();
+      return {};
+    }
+    server_->Report(false);
+    if (attempts_ >= kVllmAttempts) return Wrap(std::move(stream).error(), server_->url());
+  }
+}
+
+// Nothing of the answer has come yet: another server may give it, and at last one without KV.
+Status VllmGeneration::Retry(const Error& error) {
+  stream_ = nullptr;
+  const bool may_help = error.code == Code::kTransient ||
+                        (error.code == Code::kInvalid && !request_.plain_body.empty());
+  if (begun_ || !may_help || attempts_ >= kVllmAttempts) return tl::unexpected(error);
+  if (!request_.plain_body.empty() &&
+      (error.code == Code::kInvalid || attempts_ + 1 == kVllmAttempts)) {
+    request_.body = std::exchange(request_.plain_body, {});
+    stats_.injected_tokens = 0;
+    stats_.injected_is_planned = false;
+  }
+  return Send();
+}
+
+Result<std::optional<std::string>> VllmGeneration::NextEvent() {
+  while (true) {
+    INFERSCALE_ASSIGN(auto event, events_.Next());
+    if (event) return event;
+    INFERSCALE_ASSIGN(const auto bytes, stream_->Read());
+    if (!bytes) return std::nullopt;
+    events_.Add(*bytes);
+  }
+}
+
+Result<std::string> VllmGeneration::ReadPart() {
+  INFERSCALE_ASSIGN(const unsigned status, stream_->Status());
+  if (status != 200) {
+    return Fail(status >= 500 || status == 429 ? Code::kTransient : Code::kInvalid,
+                "/v1/completions: status {}", status);
+  }
+  while (true) {
+    INFERSCALE_ASSIGN(const auto event, NextEvent());
+    if (!event) {
+      if (finish_known_) break;
+      return Fail(Code::kTransient, "the answer broke off");
+    }
+    if (*event == "[DONE]") break;
+    INFERSCALE_ASSIGN(CompletionPart part, ParseCompletion(*event));
+    if (part.finish) {
+      finish_ = *part.finish;
+      finish_known_ = true;
+    }
+    if (part.usage) Take(*part.usage);
+    if (part.text.empty() && part.tokens.empty()) continue;
+    if (!std::exchange(begun_, true)) {
+      server_->Report(true);
+      stats_.first_token_ms = stats_.prefill_ms = watch_.Ms();
+    }
+    ids_missing_ = ids_missing_ || part.tokens.empty();
+    tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
+    text_ += part.text;
+    if (!part.text.empty()) return std::move(part.text);
+  }
+  return std::string();
+}
+
+void VllmGeneration::Take(const VllmUsage& usage) {
+  if (usage.prompt > 0) stats_.prompt_tokens = usage.prompt;
+  stats_.generated_tokens = usage.completion;
+  if (!usage.cached) return;
+  // What came from the connector and what vLLM had itself is one number.
+  stats_.injected_tokens = std::min(*usage.cached, stats_.injected_tokens);
+  stats_.cached_tokens = *usage.cached - stats_.injected_tokens;
+  stats_.injected_is_planned = false;
+}
+
+Status VllmGeneration::Finish() {
+  done_ = true;
+  stream_ = nullptr;
+  stats_.total_ms = watch_.Ms();
+  const uint32_t taken = stats_.injected_tokens + stats_.cached_tokens;
+  stats_.prefilled_tokens = stats_.prompt_tokens - std::min(stats_.prompt_tokens, taken);
+  if (ids_missing_ && !text_.empty()) {
+    INFERSCALE_ASSIGN(tokens_, tokenizer_.Text(text_, {}));
+  }
+  if (stats_.generated_tokens == 0) stats_.generated_tokens = static_cast<uint32_t>(tokens_.size());
+  return {};
+}
+
+Result<std::optional<std::string>> VllmGeneration::Next() {
+  while (!done_) {
+    auto part = ReadPart();
+    if (!part) {
+      const Error& error = part.error();
+      if (error.code == Code::kTransient || error.code == Code::kCorrupt) server_->Report(false);
+      if (const Status again = Retry(error); !again) {
+        done_ = true;
+        return Wrap(again.error(), server_->url());
+      }
+      continue;
+    }
+    if (!part->empty()) return std::move(*part);
+    INFERSCALE_TRY(Finish());
+  }
+  return std::nullopt;
+}
+
+void VllmGeneration::Cancel() {
+  if (done_) return;
+  stream_ = nullptr;  // closes the connection, which ends the request in the server
+  finish_ = FinishReason::kCancelled;
+  if (const Status finished = Finish(); !finished) tokens_.clear();
+}
+
+}  // namespace inferscale
