@@ -95,6 +95,99 @@ void BM_GetFromArena(benchmark::State& state) {
 }
 BENCHMARK(BM_GetFromArena)->UseRealTime()->Unit(benchmark::kMicrosecond);
 
+// What a request costs whose records are all in memory: 50 small ones are looked up and pinned, or
+// their tokens compared. `range`: another process has written in between.
+constexpr uint64_t kSmall = 50;
+constexpr KvShape kSmallShape{1, 1, 16, 16, Dtype::kF16};
+
+class SmallRecords {
+ public:
+  explicit SmallRecords(bool written) : written_(written), tokens_(32, 7) {
+    std::string pattern = std::filesystem::temp_directory_path() / "inferscale_bench_XXXXXX";
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    options_.dir = pattern;
+    store_ = KvStore::Open(SystemEnv(), clock_, options_).value();
+    other_ = KvStore::Open(SystemEnv(), clock_, options_).value();
+    payload_.resize(tokens_.size() * kSmallShape.TokenBytes());
+    for (uint64_t n = 1; n <= kSmall; ++n) {
+      keys_.push_back({n, 1});
+      claims_.push_back({{n, 1}, 0, tokens_});
+      Put(*store_, n);
+    }
+  }
+  ~SmallRecords() {
+    store_.reset();
+    other_.reset();
+    std::filesystem::remove_all(options_.dir);
+  }
+  SmallRecords(const SmallRecords&) = delete;
+  SmallRecords& operator=(const SmallRecords&) = delete;
+
+  void Write(benchmark::State& state) {
+    if (!written_) return;
+    state.PauseTiming();
+    Put(*other_, ++next_);
+    state.ResumeTiming();
+  }
+  void Pin() {
+    for (const auto& pin : store_->GetResident(owner_, keys_)) {
+      if (!pin || *pin == nullptr) throw std::runtime_error("pin");
+    }
+  }
+  void Check() {
+    for (const Status& status : store_->Check(owner_, claims_)) {
+      if (!status) throw std::runtime_error("check");
+    }
+  }
+
+ private:
+  void Put(KvStore& store, uint64_t n) {
+    const KvPut put = {{{n, 1}, owner_.tenant, owner_.fingerprint, owner_.shape, tokens_},
+                       payload_};
+    if (!store.Put({&put, 1})) throw std::runtime_error("put");
+  }
+
+  const bool written_;
+  const KvOwner owner_{"tenant", kFingerprint, kSmallShape};
+  SystemClock clock_;
+  KvStoreOptions options_;
+  std::vector<Token> tokens_;
+  std::vector<std::byte> payload_;
+  std::vector<Hash128> keys_;
+  std::vector<KvClaim> claims_;
+  std::unique_ptr<KvStore> store_, other_;
+  uint64_t next_ = kSmall;
+};
+
+void BM_PinResident(benchmark::State& state) {
+  SmallRecords records(state.range(0) != 0);
+  for (auto _ : state) {
+    records.Write(state);
+    records.Pin();
+  }
+}
+BENCHMARK(BM_PinResident)
+    ->Arg(0)
+    ->Arg(1)
+    ->UseRealTime()
+    ->Iterations(1000)
+    ->Unit(benchmark::kMicrosecond);
+
+void BM_CheckClaims(benchmark::State& state) {
+  SmallRecords records(state.range(0) != 0);
+  records.Check();
+  for (auto _ : state) {
+    records.Write(state);
+    records.Check();
+  }
+}
+BENCHMARK(BM_CheckClaims)
+    ->Arg(0)
+    ->Arg(1)
+    ->UseRealTime()
+    ->Iterations(1000)
+    ->Unit(benchmark::kMicrosecond);
+
 // The arena holds two records, so each Get reads from the disk (that is, the page cache), verifies
 // both checksums and evicts another.
 void BM_GetFromDisk(benchmark::State& state) {

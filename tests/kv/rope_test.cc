@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -102,6 +103,43 @@ TEST(Rope, RandomSpecsFollowTheFormula) {
       ASSERT_NEAR(table.sin[i], sin[i], tolerance) << "round " << round << " pair " << i;
     }
   }
+}
+
+TEST(Rope, AnEnginesValuesAreTakenAsTheyAre) {
+  SCOPED_TRACE(TestSeed());
+  Random random(TestSeed());
+  for (int round = 0; round < 50; ++round) {
+    const auto pairs = random.Between<uint32_t>(1, 64);
+    const auto positions = random.Between<uint32_t>(1, 50);
+    std::vector<float> values(size_t{positions} * 2 * pairs);
+    for (float& value : values) value = random.Normal();
+    const RopeKind kind = random.Pick({RopeKind::kNeox, RopeKind::kInterleaved});
+    const auto table = RopeTable::FromValues(kind, 128, 2 * pairs, values);
+    ASSERT_TRUE(table) << table.error().message;
+    EXPECT_EQ(table->spec().kind, kind);
+    EXPECT_EQ(table->positions(), positions);
+    ASSERT_EQ(table->pairs(), pairs);
+    std::vector<float> row(2 * size_t{pairs});
+    for (uint32_t p = 0; p < positions; ++p) {
+      table->Fill(static_cast<int32_t>(p), {row.data(), pairs}, {row.data() + pairs, pairs});
+      ASSERT_TRUE(std::equal(row.begin(), row.end(), values.data() + p * row.size())) << p;
+    }
+  }
+  EXPECT_EQ(RopeTable(RopeSpec{}).positions(), uint32_t{1} << 31);
+}
+
+TEST(Rope, BrokenTablesOfValuesAreRefused) {
+  const auto refuses = [](RopeKind kind, uint32_t dims, size_t values) {
+    const auto table = RopeTable::FromValues(kind, 64, dims, std::vector<float>(values));
+    return !table && table.error().code == Code::kInvalid;
+  };
+  EXPECT_FALSE(refuses(RopeKind::kNeox, 64, 128));
+  EXPECT_TRUE(refuses(RopeKind::kNeox, 64, 0));
+  EXPECT_TRUE(refuses(RopeKind::kNeox, 64, 127));
+  EXPECT_TRUE(refuses(RopeKind::kNeox, 63, 126));
+  EXPECT_TRUE(refuses(RopeKind::kNeox, 66, 132));
+  EXPECT_TRUE(refuses(RopeKind::kNeox, 0, 64));
+  EXPECT_TRUE(refuses(RopeKind::kNone, 64, 64));
 }
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -98,6 +98,32 @@ TEST(Inject, ThreadsDoNotChangeAByte) {
   EXPECT_TRUE(caches[2] == caches[0]);
 }
 
+TEST(Inject, AnEnginesTableIsKnownUpToItsLastPosition) {
+  constexpr KvShape kShape{1, 1, 4, 4, Dtype::kF32};
+  const std::vector<RopeTable> tables{
+      RopeTable::FromValues(RopeKind::kNeox, 4, 4, std::vector<float>(3 * 4, 1.0F)).value()};
+  const uint8_t layer_table = 0;
+  std::vector<float> record(2 * 8, 1.0F), cache(2 * 8);
+  std::byte* const k = reinterpret_cast<std::byte*>(cache.data());
+  std::byte* const v = k + cache.size() / 2 * sizeof(float);
+  const CacheStrides strides{0, 4 * sizeof(float), 4 * sizeof(float)};
+  const CacheLayout layout{{&k, 1}, {&v, 1}, strides, strides, 0, Dtype::kF32};
+  const auto code = [&](int32_t position, uint32_t tokens) {
+    const InjectSpan span{{kShape, 2, reinterpret_cast<const std::byte*>(record.data())},
+                          {.record_token = 0, .tokens = tokens, .position = position, .slots = {}}};
+    const RopeTables ropes{tables, {&layer_table, 1}};
+    const Status fast = Inject({&span, 1}, ropes, layout);
+    EXPECT_EQ(InjectReference({&span, 1}, ropes, layout).has_value(), fast.has_value());
+    return fast ? Code{} : fast.error().code;
+  };
+  EXPECT_EQ(code(1, 2), Code{});
+  EXPECT_EQ(cache[0], 0.0F);  // 1 * 1 - 1 * 1
+  EXPECT_EQ(cache[2], 2.0F);
+  EXPECT_EQ(code(2, 2), Code::kInvalid);
+  EXPECT_EQ(code(3, 0), Code{});
+  EXPECT_EQ(code(3, 1), Code::kInvalid);
+}
+
 TEST(Inject, SpansTogetherEqualSpansOneByOne) {
   SCOPED_TRACE(TestSeed());
   Random random(TestSeed());

@@ -302,6 +302,50 @@ TEST_F(DeviceArenaTest, ARefusedCopyIsAnErrorOfItsRecords) {
   reader_->Check();
 }
 
+TEST_F(DeviceArenaTest, HoldReadsNoDisk) {
+  Make(2, {.budget = 1 << 20});
+  Read(1);
+  SetKeys({1, 2, 99});
+  const auto pins = arena().Hold(Request());
+  EXPECT_FALSE(pins->IsLoaded());
+  EXPECT_EQ(CodeOf(pins, 2), Code::kNotFound);
+  EXPECT_EQ(world_->store->stats().disk_reads, 1U);
+  arena().Load(Request(), *pins);
+  ASSERT_TRUE(pins->IsLoaded());
+  ASSERT_TRUE(pins->Await(reader_->stream()));
+  reader_->Read(*pins->records()[0], Of(1));
+  reader_->Read(*pins->records()[1], Of(2));
+  reader_->Check();
+}
+
+TEST_F(DeviceArenaTest, PlacesWaitForEveryStreamThatAwaited) {
+  Make(2, {.budget = kBytes});
+  DeviceReader other(*world_->device);
+  for (int round = 0; round < 20; ++round) {
+    for (const uint64_t n : {1, 2}) {
+      const auto pins = Get({n});
+      ASSERT_TRUE(pins->Await(other.stream()));
+      reader_->Read(*pins->records().front(), Of(n));
+      other.Read(*pins->records().front(), Of(n));
+    }
+  }
+  reader_->Check();
+  other.Check();
+}
+
+TEST_F(DeviceArenaTest, WhatNobodyAwaitedIsFreeAtOnce) {
+  Make(2, {.budget = kBytes});
+  for (const uint64_t n : {1, 2, 1, 2}) {
+    SetKeys({n});
+    const auto pins = arena().Hold(Request());
+    arena().Load(Request(), *pins);
+    EXPECT_TRUE(pins->records().front());
+    EXPECT_EQ(arena().stats().pinned_bytes, kBytes);
+  }
+  EXPECT_EQ(arena().stats().pinned_bytes, 0U);
+  EXPECT_EQ(arena().stats().overtakes, 0U);
+}
+
 TEST_F(DeviceArenaTest, PinsKeepTheArena) {
   Make(1, {.budget = 1 << 20});
   auto pins = Get({1});
