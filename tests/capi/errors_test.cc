@@ -264,6 +264,46 @@ TEST_P(CapiTest, ACacheOfOnePlaceTakesNoLeaseOfAnother) {
   inferscale_capture_close(capture, world_.stream);
 }
 
+TEST(Capi, RefusalsOfTheDeviceAreToldAndBreakNothing) {
+  SCOPED_TRACE(TestSeed());
+  World world(Place::kDevice);
+  PlainEngine engine(world, world.stream);
+  const inferscale_owner owner = world.Owner(PlainEngine::kShape);
+  constexpr uint64_t kRecords = 60;
+  std::vector<inferscale_key> keys;
+  SetRules({.lazy = true, .seed = TestSeed(), .refuse_copy = 0.2, .refuse_event = 0.2});
+  for (uint64_t n = 1; n <= kRecords; ++n) {
+    keys.push_back(Key(n));
+    ASSERT_EQ(engine.Store(n, owner), INFERSCALE_OK);
+    if (n % 10 != 0) continue;
+    (void)inferscale_tier_flush(world.tier.get(), nullptr);
+    const LeaseHandle lease = world.Lease(owner, keys);
+    for (const int32_t code : world.Settle(lease.get(), n)) {
+      EXPECT_TRUE(code == INFERSCALE_OK || code == INFERSCALE_NOT_FOUND ||
+                  code == INFERSCALE_TRANSIENT)
+          << code;
+    }
+  }
+  SetRules({.lazy = true, .seed = TestSeed()});
+  const inferscale_stats stats = world.Stats();
+  EXPECT_GT(stats.captures_stored, 0U);
+  EXPECT_GT(stats.captures_failed, 0U);
+  EXPECT_EQ(stats.captures_stored + stats.captures_failed, kRecords);
+  EXPECT_EQ(stats.records, stats.captures_stored);
+  const LeaseHandle lease = world.Lease(owner, keys);
+  const std::vector<int32_t> codes = world.Settle(lease.get(), kRecords);
+  uint64_t found = 0;
+  for (uint32_t i = 0; i < kRecords; ++i) {
+    if (codes[i] == INFERSCALE_OK) {
+      ++found;
+      engine.ExpectRecord(i + 1, lease.get(), i);
+    } else {
+      EXPECT_EQ(codes[i], INFERSCALE_NOT_FOUND);
+    }
+  }
+  EXPECT_EQ(found, stats.records);
+}
+
 TEST(Capi, NullsAreInvalid) {
   World world(Place::kHost);
   PlainEngine engine(world, 0);
