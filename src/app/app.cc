@@ -62,6 +62,21 @@ Result<KvCodec> ParseKvCodec(std::string_view name) {
   return Fail(Code::kInvalid, "KV codec '{}' is none of none, int8, fp8", name);
 }
 
+std::vector<Fact> TurnFacts(const Scope& scope, const std::string& question,
+                            const std::string& answer, int64_t when_ms) {
+  Fact turn;
+  turn.scope = scope;
+  turn.when_ms = when_ms;
+  turn.speaker = "User";
+  turn.text = question;
+  std::vector<Fact> turns = {turn};
+  if (answer.find_first_not_of(" \t\n") == std::string::npos) return turns;
+  turn.speaker = "Assistant";
+  turn.text = answer;
+  turns.push_back(std::move(turn));
+  return turns;
+}
+
 Result<std::unique_ptr<App>> OpenApp(AppOptions options, Models models) {
   auto app = std::make_unique<AppImpl>(std::move(options), std::move(models));
   INFERSCALE_TRY(app->Open());

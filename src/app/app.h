@@ -29,10 +29,17 @@ enum class KvCodec : uint8_t { kNone, kInt8, kFp8 };
 std::string_view KvCodecName(KvCodec codec);  // "none", "int8", "fp8"
 Result<KvCodec> ParseKvCodec(std::string_view name);
 
+// Who computes: libllama in this process, or vLLM servers.
+enum class EngineKind : uint8_t { kLlama, kVllm };
+
 struct AppOptions {
   std::string data_dir;
 
-  std::string model;        // GGUF of the language model
+  EngineKind engine = EngineKind::kLlama;
+  std::string model;              // GGUF of the language model, or
+  std::vector<std::string> urls;  // of vLLM servers of one model, with
+  std::string engine_key;         // their API key
+
   std::string embed_model;  // GGUF of the embedding model, or
   std::string embed_url;    // the base URL of an OpenAI-compatible server, with
   std::string embed_name;   // its model's name
@@ -151,6 +158,10 @@ struct CompactResult {
   CompactReport files;
   std::vector<UnusedKv> unused;  // that is kept, or was dropped if that was asked for
 };
+
+// A question and its answer as two facts; one, if the answer says nothing.
+std::vector<Fact> TurnFacts(const Scope& scope, const std::string& question,
+                            const std::string& answer, int64_t when_ms);
 
 // An append-only conversation: what was read once is never read again, and no fact comes twice.
 // Used by one thread; must not outlive its App. It is of one tenant and user: kInvalid for

@@ -5,6 +5,7 @@
 #include "embed/llama_embedder.h"
 #include "embed/openai_embedder.h"
 #include "engine/llama/llama_engine.h"
+#include "engine/vllm/vllm_engine.h"
 
 namespace inferscale {
 
@@ -20,6 +21,12 @@ Result<Models> LoadModels(const AppOptions& options, Need need) {
                                                           .threads = options.threads}));
   }
   if (need == Need::kSearch) return models;
+  if (options.engine == EngineKind::kVllm) {
+    INFERSCALE_ASSIGN(models.engine, OpenVllmEngine({.urls = options.urls,
+                                                     .api_key = options.engine_key,
+                                                     .context_tokens = options.context_tokens}));
+    return models;
+  }
   INFERSCALE_ASSIGN(models.engine, OpenLlamaEngine({.model_path = options.model,
                                                     .threads = options.threads,
                                                     .slots = options.slots,

@@ -55,11 +55,9 @@ boost::json::object TimesToJson(const AskTimes& times) {
 }
 
 boost::json::object TokensToJson(const GenerateStats& stats) {
-  return {{"prompt", stats.prompt_tokens},
-          {"cached", stats.cached_tokens},
-          {"injected", stats.injected_tokens},
-          {"prefilled", stats.prefilled_tokens},
-          {"generated", stats.generated_tokens}};
+  return {{"prompt", stats.prompt_tokens},       {"cached", stats.cached_tokens},
+          {"injected", stats.injected_tokens},   {"injected_is_planned", stats.injected_is_planned},
+          {"prefilled", stats.prefilled_tokens}, {"generated", stats.generated_tokens}};
 }
 
 boost::json::object AnswerToJson(const Answer& answer, MemoryMode mode) {
@@ -104,13 +102,14 @@ std::string ExplainNumbers(const Answer& answer) {
   const std::string cached =
       stats.cached_tokens > 0 ? fmt::format("{} held, ", FormatCount(stats.cached_tokens)) : "";
   return fmt::format(
-      "Tokens  {} in the prompt = {}{} injected + {} prefilled; {} generated\n"
+      "Tokens  {} in the prompt = {}{} injected{} + {} prefilled; {} generated\n"
       "Time    {} to the first token = embed {:.1f} + search {:.1f} + compose {:.1f} + load {:.1f} "
       "+ inject {:.1f} + prefill {:.1f} + other {:.1f} ms; {} in all\n",
       FormatCount(stats.prompt_tokens), cached, FormatCount(stats.injected_tokens),
-      FormatCount(stats.prefilled_tokens), FormatCount(stats.generated_tokens),
-      FormatMs(times.first_token_ms), times.embed_ms, times.search_ms, times.compose_ms,
-      times.load_ms, times.inject_ms, times.prefill_ms, OtherMs(times), FormatMs(times.total_ms));
+      stats.injected_is_planned ? " (as planned)" : "", FormatCount(stats.prefilled_tokens),
+      FormatCount(stats.generated_tokens), FormatMs(times.first_token_ms), times.embed_ms,
+      times.search_ms, times.compose_ms, times.load_ms, times.inject_ms, times.prefill_ms,
+      OtherMs(times), FormatMs(times.total_ms));
 }
 
 }  // namespace inferscale

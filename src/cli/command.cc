@@ -103,9 +103,14 @@ void AddTexts(CLI::App* command, const std::string& name, std::vector<std::strin
 
 Result<std::unique_ptr<App>> OpenApplication(const AppOptions& options, Need need) {
   const bool embeds = !options.embed_model.empty() || !options.embed_url.empty();
-  if (need == Need::kAnswer && options.model.empty()) {
+  const bool vllm = options.engine == EngineKind::kVllm;
+  if (need == Need::kAnswer && vllm && options.urls.empty()) {
+    return Fail(Code::kUnsupported, "no vLLM server: give its URL with --url or INFERSCALE_URL");
+  }
+  if (need == Need::kAnswer && !vllm && options.model.empty()) {
     return Fail(Code::kUnsupported,
-                "no language model: give its GGUF file with --model or INFERSCALE_MODEL");
+                "no language model: give its GGUF file with --model or INFERSCALE_MODEL, or vLLM "
+                "servers with --url");
   }
   if (need != Need::kFacts && !embeds) {
     return Fail(Code::kUnsupported,

@@ -47,14 +47,16 @@ Status ApplyItem(CLI::App& root, const std::string& path, const CLI::ConfigItem&
                 item.fullname());
   }
   if (option->count() > 0) return {};
-  if (item.inputs.size() != 1) {
+  const bool many = option->get_items_expected_max() > 1;
+  if (item.inputs.size() != 1 && !many) {
     return Fail(Code::kInvalid, "{}: '{}' takes one value; put text with spaces in quotes", path,
                 item.name);
   }
   try {
-    option->add_result(option->get_items_expected_max() == 0
-                           ? option->get_flag_value(item.name, item.inputs.front())
-                           : item.inputs.front());
+    for (const std::string& input : item.inputs) {
+      option->add_result(
+          option->get_items_expected_max() == 0 ? option->get_flag_value(item.name, input) : input);
+    }
     option->run_callback();
   } catch (const CLI::ParseError& error) {
     return Fail(Code::kInvalid, "{}: '{}': {}", path, item.name, error.what());
@@ -99,6 +101,24 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
 
   const std::string places = "Places";
   Add(root, "--data-dir", app.data_dir, "Folder of facts and KV")->group(places)->type_name("DIR");
+  const std::map<std::string, EngineKind> engines = {{"llama", EngineKind::kLlama},
+                                                     {"vllm", EngineKind::kVllm}};
+  Add(root, "--engine", app.engine,
+      "Who computes: llama (in this process) or vllm (servers; --url alone says it too)")
+      ->group(places)
+      ->transform(CLI::CheckedTransformer(engines))
+      ->type_name("ENGINE")
+      ->default_str("llama");
+  Add(root, "--url", app.urls,
+      "URL of a vLLM server; several of one model may be given, again or with commas")
+      ->group(places)
+      ->take_all()
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->type_name("URL");
+  Add(root, "--engine-key", app.engine_key, "Its API key (the environment is the safer place)")
+      ->group(places)
+      ->type_name("KEY");
   Add(root, "--model", app.model, "Language model, a GGUF file")->group(places)->type_name("FILE");
   Add(root, "--embed-model", app.embed_model, "Embedding model, a GGUF file")
       ->group(places)
@@ -214,6 +234,9 @@ Status FinishOptions(CLI::App& root, Options* options) {
     return Fail(Code::kInvalid, "--user must not be empty; '*' reads every user's facts");
   }
   if (options->app.data_dir.empty()) return Fail(Code::kInvalid, "--data-dir must not be empty");
+  if (!options->app.urls.empty() && root.get_option("--engine")->count() == 0) {
+    options->app.engine = EngineKind::kVllm;
+  }
   INFERSCALE_ASSIGN(options->app.window, ParseWindow(options->window));
   options->app.arena_bytes = options->arena_mb << 20;
   options->app.disk_bytes = options->disk_mb << 20;

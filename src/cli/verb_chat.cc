@@ -135,18 +135,9 @@ class Chat {
   }
 
   Status Remember(const std::string& question) {
-    Fact turn;
-    turn.scope = options_.scope;
-    if (!run_.empty()) turn.scope.run = run_;
-    turn.when_ms = NowMs();
-    turn.speaker = "User";
-    turn.text = question;
-    std::vector<Fact> turns = {turn};
-    if (last_->text.find_first_not_of(" \t\n") != std::string::npos) {
-      turn.speaker = "Assistant";
-      turn.text = last_->text;
-      turns.push_back(turn);
-    }
+    Scope scope = options_.scope;
+    if (!run_.empty()) scope.run = run_;
+    const auto turns = TurnFacts(scope, question, last_->text, NowMs());
     if (auto added = app_.Add(turns); !added) {
       Say(fmt::format("this turn was not remembered: {}", added.error().message));
     }

@@ -138,7 +138,9 @@ void CheckApp(const Options& options, std::vector<Check>* checks) {
   auto answers = OpenApplication(app_options, Need::kAnswer);
   if (!answers) {
     checks->push_back({"model", Health::kBad, answers.error().message,
-                       "set --model to a GGUF file of a chat model"});
+                       app_options.engine == EngineKind::kVllm
+                           ? "start vLLM with the connector, or correct --url"
+                           : "set --model to a GGUF file of a chat model"});
     return;
   }
   const ModelInfo& model = (*answers)->engine().info();
@@ -157,9 +159,7 @@ void CheckApp(const Options& options, std::vector<Check>* checks) {
        ""});
   checks->push_back(
       {"self-test", model.self_test.passed ? Health::kOk : Health::kBad, model.self_test.summary,
-       model.self_test.passed
-           ? ""
-           : "answers are right but slow: every fact is prefilled; use another model"});
+       model.self_test.passed ? "" : "answers are right but slow: every fact is prefilled"});
 }
 
 Result<int> Run(const Options& options) {

@@ -22,6 +22,7 @@ Verb DoctorVerb(CLI::App& root);
 Verb CompactVerb(CLI::App& root);
 Verb BenchTtftVerb(CLI::App& root);
 Verb DemoVerb(CLI::App& root);
+Verb ServeVerb(CLI::App& root);
 
 }  // namespace inferscale
 

@@ -1,121 +1,22 @@
 #include "embed/openai_embedder.h"
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
 #include <boost/json.hpp>
 #include <cmath>
 #include <iterator>
 #include <span>
 #include <utility>
 
+#include "base/http/client.h"
 #include "base/mutex.h"
 #include "base/utf8.h"
 
 namespace inferscale {
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 namespace json = boost::json;
 
 constexpr uint32_t kMaxDims = 65536;
-
-struct Url {
-  std::string host;
-  std::string port = "80";
-  std::string path;  // without a slash at its end
-};
-
-Result<Url> ParseUrl(const std::string& text) {
-  std::string_view rest = text;
-  if (rest.starts_with("https://")) {
-    return Fail(Code::kUnsupported, "embeddings endpoint {}: https is not supported, use a proxy",
-                text);
-  }
-  constexpr std::string_view kScheme = "http://";
-  if (!rest.starts_with(kScheme)) {
-    return Fail(Code::kInvalid, "embeddings endpoint {}: must begin with http://", text);
-  }
-  rest.remove_prefix(kScheme.size());
-  const size_t slash = std::min(rest.find('/'), rest.size());
-  Url url;
-  url.path = rest.substr(slash);
-  while (url.path.ends_with('/')) url.path.pop_back();
-
-  std::string_view authority = rest.substr(0, slash);
-  const size_t bracket = authority.rfind(']');  // of an IPv6 address
-  const size_t colon = authority.rfind(':');
-  if (colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket)) {
-    url.port = authority.substr(colon + 1);
-    authority = authority.substr(0, colon);
-  }
-  if (authority.starts_with('[') && authority.ends_with(']')) {
-    authority = authority.substr(1, authority.size() - 2);
-  }
-  url.host = authority;
-  const bool digits =
-      std::all_of(url.port.begin(), url.port.end(), [](char c) { return c >= '0' && c <= '9'; });
-  const bool clean = std::all_of(text.begin(), text.end(), [](char c) { return c > ' '; });
-  if (url.host.empty() || url.port.empty() || url.port.size() > 5 || !digits || !clean) {
-    return Fail(Code::kInvalid, "embeddings endpoint {}: not a URL", text);
-  }
-  return url;
-}
-
-using Request = http::request<http::string_body>;
-
-using Response = http::response<http::string_body>;
-
-// One request and its response over a connection of its own. Callbacks, since clang 14 can't
-// compile coroutines with its undefined-behaviour sanitizer.
-class Exchange {
- public:
-  Exchange(asio::io_context& context, const Url& url, const Request& request,
-           size_t max_response_bytes)
-      : resolver_(context), stream_(context), request_(request) {
-    parser_.body_limit(max_response_bytes);
-    resolver_.async_resolve(url.host, url.port, [this](beast::error_code error, auto endpoints) {
-      if (!Failed(error)) Connect(endpoints);
-    });
-  }
-
-  bool done() const { return done_; }
-  beast::error_code error() const { return error_; }
-  Response TakeResponse() { return parser_.release(); }
-
- private:
-  void Connect(const asio::ip::tcp::resolver::results_type& endpoints) {
-    stream_.async_connect(endpoints, [this](beast::error_code error, const auto&) {
-      if (!Failed(error)) Write();
-    });
-  }
-  void Write() {
-    http::async_write(stream_, request_, [this](beast::error_code error, size_t) {
-      if (!Failed(error)) Read();
-    });
-  }
-  void Read() {
-    http::async_read(stream_, buffer_, parser_, [this](beast::error_code error, size_t) {
-      if (!Failed(error)) done_ = true;
-    });
-  }
-  bool Failed(beast::error_code error) {
-    error_ = error;
-    return error.failed();
-  }
-
-  asio::ip::tcp::resolver resolver_;
-  beast::tcp_stream stream_;
-  const Request& request_;
-  beast::flat_buffer buffer_;
-  http::response_parser<http::string_body> parser_;
-  beast::error_code error_;
-  bool done_ = false;
-};
 
 Result<std::vector<float>> ParseVector(const json::value& item) {
   const json::array* values = item.if_array();
@@ -142,8 +43,12 @@ Result<std::vector<float>> ParseVector(const json::value& item) {
 
 class OpenAiEmbedder final : public Embedder {
  public:
-  OpenAiEmbedder(OpenAiEmbedderOptions options, Url url)
-      : options_(std::move(options)), url_(std::move(url)) {}
+  OpenAiEmbedder(const OpenAiEmbedderOptions& options, HttpUrl url)
+      : options_(options),
+        client_(std::move(url), {.bearer = options.api_key,
+                                 .connect_timeout = options.timeout,
+                                 .timeout = options.timeout,
+                                 .max_response_bytes = options.max_response_bytes}) {}
 
   uint32_t dims() const override { return dims_; }
   Hash128 identity() const override {
@@ -181,55 +86,30 @@ class OpenAiEmbedder final : public Embedder {
   }
 
  private:
-  Request MakeRequest(std::span<const std::string> texts) const {
+  std::string MakeBody(std::span<const std::string> texts) const {
     json::array input;
     for (const std::string& text : texts) input.emplace_back(ReplaceInvalidUtf8(text));
-    Request request(http::verb::post, url_.path + "/embeddings", 11);
-    request.set(http::field::host, url_.host + ":" + url_.port);
-    request.set(http::field::content_type, "application/json");
-    request.set(http::field::accept, "application/json");
-    request.set(http::field::connection, "close");
-    if (!options_.api_key.empty()) {
-      request.set(http::field::authorization, "Bearer " + options_.api_key);
-    }
-    request.body() = json::serialize(json::value{
+    return json::serialize(json::value{
         {"model", options_.model}, {"input", std::move(input)}, {"encoding_format", "float"}});
-    request.prepare_payload();
-    return request;
   }
 
-  Result<std::vector<std::vector<float>>> Ask(std::span<const std::string> texts) const {
-    const Request request = MakeRequest(texts);
-    asio::io_context context(1);
-    Exchange exchange(context, url_, request, options_.max_response_bytes);
-    context.run_for(options_.timeout);
-    if (const beast::error_code error = exchange.error()) {
-      const bool too_long = error == http::error::body_limit;
-      return Fail(too_long ? Code::kCorrupt : Code::kTransient, "embeddings endpoint {}: {}",
-                  options_.base_url, error.message());
-    }
-    if (!exchange.done()) {
-      return Fail(Code::kTransient, "embeddings endpoint {}: no answer within {} ms",
-                  options_.base_url, options_.timeout.count());
-    }
-    const Response response = exchange.TakeResponse();
-    const unsigned status = response.result_int();
-    if (status != 200) {
-      const bool may_pass = status >= 500 || status == 429;
+  Result<std::vector<std::vector<float>>> Ask(std::span<const std::string> texts) {
+    const std::string name = fmt::format("embeddings endpoint {}", options_.base_url);
+    auto reply = client_.Call({.path = "/embeddings", .body = MakeBody(texts)});
+    if (!reply) return Wrap(std::move(reply).error(), name);
+    if (reply->status != 200) {
+      const bool may_pass = reply->status >= 500 || reply->status == 429;
       // Its body may quote the texts, so it stays out of the message.
-      return Fail(may_pass ? Code::kTransient : Code::kInvalid,
-                  "embeddings endpoint {}: status {} for model {}", options_.base_url, status,
-                  options_.model);
+      return Fail(may_pass ? Code::kTransient : Code::kInvalid, "{}: status {} for model {}", name,
+                  reply->status, options_.model);
     }
-    auto vectors = ParseEmbeddings(response.body(), texts.size());
-    if (!vectors) {
-      return Wrap(vectors.error(), fmt::format("embeddings endpoint {}", options_.base_url));
-    }
+    auto vectors = ParseEmbeddings(reply->body, texts.size());
+    if (!vectors) return Wrap(std::move(vectors).error(), name);
     return vectors;
   }
 
   const OpenAiEmbedderOptions options_;
-  const Url url_;
+  HttpClient client_;
   uint32_t dims_ = 0;
   Mutex mutex_;  // calls take turns
 };
@@ -274,9 +154,10 @@ Result<std::vector<std::vector<float>>> ParseEmbeddings(std::string_view body, s
 }
 
 Result<std::unique_ptr<Embedder>> OpenOpenAiEmbedder(const OpenAiEmbedderOptions& options) {
-  INFERSCALE_ASSIGN(Url url, ParseUrl(options.base_url));
+  auto url = ParseHttpUrl(options.base_url);
+  if (!url) return Wrap(std::move(url).error(), "embeddings endpoint");
   if (options.batch_texts == 0) return Fail(Code::kInvalid, "embeddings: batch of no texts");
-  auto embedder = std::make_unique<OpenAiEmbedder>(options, std::move(url));
+  auto embedder = std::make_unique<OpenAiEmbedder>(options, std::move(*url));
   INFERSCALE_TRY(embedder->LearnDims());
   return embedder;
 }

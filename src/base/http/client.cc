@@ -1,8 +1,6 @@
 #include "base/http/client.h"
 
 #include <algorithm>
-#include <atomic>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -12,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/http/socket.h"
 #include "base/mutex.h"
 
 namespace inferscale {
@@ -20,86 +19,51 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
-using Clock = std::chrono::steady_clock;
+using Clock = HttpClock;
 using Request = http::request<http::string_body>;
 
-// A connection and the loop that drives it: asynchronous operations, so that they can time out and
-// be cancelled, of which one at a time runs to its end. Callbacks, since clang 14 can't compile
-// coroutines with its undefined-behaviour sanitizer.
 class Connection {
  public:
-  Connection() : context_(1), resolver_(context_), socket_(context_) {}
+  Connection() : resolver_(socket_.context()) {}
 
   Status Connect(const HttpUrl& url, Clock::time_point deadline) {
-    INFERSCALE_TRY(Wait("connecting", deadline, [&](auto& done) {
-      resolver_.async_resolve(url.host, url.port,
-                              [this, &done](beast::error_code error, auto found) {
-                                endpoints_ = std::move(found);
-                                done = error;
-                              });
+    asio::ip::tcp::resolver::results_type endpoints;
+    INFERSCALE_TRY(socket_.Wait("connecting", deadline, [&](auto& done) {
+      resolver_.async_resolve(url.host, url.port, [&](beast::error_code error, auto found) {
+        endpoints = std::move(found);
+        done = error;
+      });
     }));
-    INFERSCALE_TRY(Wait("connecting", deadline, [&](auto& done) {
-      socket_.async_connect(endpoints_,
-                            [&done](beast::error_code error, const auto&) { done = error; });
+    INFERSCALE_TRY(socket_.Wait("connecting", deadline, [&](auto& done) {
+      socket_.stream().async_connect(
+          endpoints, [&done](beast::error_code error, const auto&) { done = error; });
     }));
     beast::error_code ignored;
-    socket_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    socket_.stream().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
     return {};
   }
 
   Status Write(const Request& request, Clock::time_point deadline) {
-    return Wait("sending", deadline, [&](auto& done) {
-      http::async_write(socket_, request,
+    return socket_.Wait("sending", deadline, [&](auto& done) {
+      http::async_write(socket_.stream(), request,
                         [&done](beast::error_code error, size_t) { done = error; });
     });
   }
 
   template <typename Parser>
   Status ReadSome(Parser& parser, Clock::time_point deadline) {
-    return Wait("waiting for an answer", deadline, [&](auto& done) {
-      http::async_read_some(socket_, buffer_, parser,
+    return socket_.Wait("waiting for an answer", deadline, [&](auto& done) {
+      http::async_read_some(socket_.stream(), socket_.buffer(), parser,
                             [&done](beast::error_code error, size_t) { done = error; });
     });
   }
 
-  // From any thread, and for good: context_.stop() alone would be lost between two operations.
-  void Cancel() {
-    cancelled_ = true;
-    context_.stop();
-  }
-  bool reusable() const { return !cancelled_ && !broken_ && buffer_.size() == 0; }
+  void Cancel() { socket_.Cancel(); }
+  bool reusable() { return socket_.sound() && socket_.buffer().size() == 0; }
 
  private:
-  template <typename Start>
-  Status Wait(std::string_view what, Clock::time_point deadline, Start start) {
-    std::optional<beast::error_code> done;
-    context_.restart();
-    start(done);
-    if (!cancelled_) context_.run_until(deadline);
-    if (done && !done->failed()) return {};
-    broken_ = true;
-    if (!done) {
-      // The operation still refers to `done` and to the caller's objects: end it here.
-      socket_.close();
-      resolver_.cancel();
-      context_.restart();
-      context_.run();
-      if (cancelled_) return Fail(Code::kCancelled, "the request was cancelled");
-      return Fail(Code::kTransient, "no answer in time ({})", what);
-    }
-    static const auto& http_errors = http::make_error_code(http::error::body_limit).category();
-    const bool no_http = done->category() == http_errors && *done != http::error::end_of_stream &&
-                         *done != http::error::partial_message;
-    return Fail(no_http ? Code::kCorrupt : Code::kTransient, "{} ({})", done->message(), what);
-  }
-
-  asio::io_context context_;
+  HttpSocket socket_;
   asio::ip::tcp::resolver resolver_;
-  asio::ip::tcp::resolver::results_type endpoints_;
-  beast::tcp_stream socket_;
-  beast::flat_buffer buffer_;
-  std::atomic<bool> cancelled_{false};
-  bool broken_ = false;
 };
 
 // What Asio throws is a system that refuses: no descriptors, no memory.

@@ -218,9 +218,9 @@ Result<ConnectorInfo> ParseInfo(std::string_view body) {
   info.injection = TrueIn(*said, "injection");
   info.reason = StringIn(*said, "reason");
   if (const json::object* test = ObjectIn(*said, "self_test")) ReadSelfTest(*test, info);
-  const json::object* tokenizer = ObjectIn(*said, "tokenizer");
-  if (tokenizer == nullptr) return Fail(Code::kCorrupt, "the connector says no tokenizer");
-  INFERSCALE_ASSIGN(info.tokenizer, AsTokenizer(*tokenizer));
+  if (const json::object* tokenizer = ObjectIn(*said, "tokenizer")) {
+    INFERSCALE_ASSIGN(info.tokenizer, AsTokenizer(*tokenizer));
+  }
   // A model whose KV is not kept has none to tell of.
   const json::object* shape = ObjectIn(*said, "shape");
   info.fingerprint = Fingerprint::FromHex(StringIn(*said, "fingerprint"));

@@ -69,7 +69,7 @@ struct ConnectorInfo {
   std::string dir;
   bool injection = false;
   std::string reason;
-  TokenizerInfo tokenizer;
+  std::optional<TokenizerInfo> tokenizer;  // none: it could not find out
   SelfTestState self_test = SelfTestState::kNone;
   double worst = 0;
   std::vector<double> layers;

@@ -116,16 +116,20 @@ Result<Greeting> VllmEngine::Greet(VllmServer& server) const {
     return ParseInfo(body);
   };
   auto said = ask();
-  if (said && said->self_test == SelfTestState::kNone && said->reason.empty()) {
+  // Twice: the first of its questions may come before its workers are ready.
+  for (int round = 0; round < 2 && said && said->self_test == SelfTestState::kNone; ++round) {
     INFERSCALE_TRY(TestSelf(server, id));
     said = ask();
   }
   if (said) {
-    greeting.tokenizer = said->tokenizer;
     greeting.connector = std::move(*said);
-    return greeting;
+    if (greeting.connector->tokenizer) {
+      greeting.tokenizer = *greeting.connector->tokenizer;
+      return greeting;
+    }
+  } else if (said.error().code != Code::kNotFound) {
+    return tl::unexpected(std::move(said).error());
   }
-  if (said.error().code != Code::kNotFound) return tl::unexpected(std::move(said).error());
   INFERSCALE_ASSIGN(greeting.tokenizer, AskTokenizer(server, id));
   return greeting;
 }

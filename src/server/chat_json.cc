@@ -1,0 +1,317 @@
+#include "server/chat_json.h"
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace inferscale {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int64_t kMaxTokens = 1 << 20;
+constexpr int64_t kMaxFacts = 10000;
+constexpr size_t kMaxMessages = 4096;
+constexpr size_t kMaxStops = 16;
+
+// ---- reading -----------------------------------------------------------------------------------
+
+// Members of a JSON object, by type: absent and null leave the value as it is.
+class Members {
+ public:
+  Members(const json::object& object, std::string_view name) : object_(object), name_(name) {}
+
+  const json::value* Find(std::string_view key) const {
+    const json::value* value = object_.if_contains({key.data(), key.size()});
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+  Status Text(std::string_view key, std::string& out) const {
+    const json::value* value = Find(key);
+    if (value == nullptr) return {};
+    if (!value->is_string()) return Wrong(key, "a string");
+    out.assign(value->get_string().data(), value->get_string().size());
+    return {};
+  }
+  Status Bool(std::string_view key, bool& out) const {
+    const json::value* value = Find(key);
+    if (value == nullptr) return {};
+    if (!value->is_bool()) return Wrong(key, "true or false");
+    out = value->get_bool();
+    return {};
+  }
+  template <typename T>
+  Status Integer(std::string_view key, int64_t least, int64_t most, T& out) const {
+    const json::value* value = Find(key);
+    if (value == nullptr) return {};
+    if (!value->is_int64() || value->get_int64() < least || value->get_int64() > most) {
+      return Wrong(key, fmt::format("a whole number from {} to {}", least, most));
+    }
+    out = static_cast<T>(value->get_int64());
+    return {};
+  }
+  Status Number(std::string_view key, double least, double most, float& out) const {
+    const json::value* value = Find(key);
+    if (value == nullptr) return {};
+    const double number = value->is_number() ? value->to_number<double>() : std::nan("");
+    if (!(number >= least && number <= most)) {
+      return Wrong(key, fmt::format("a number from {} to {}", least, most));
+    }
+    out = static_cast<float>(number);
+    return {};
+  }
+  tl::unexpected<Error> Wrong(std::string_view key, std::string_view what) const {
+    return Fail(Code::kInvalid, "'{}{}' must be {}", name_, key, what);
+  }
+
+ private:
+  const json::object& object_;
+  std::string_view name_;
+};
+
+// A string, or parts of which all are text.
+Result<std::string> ReadContent(const json::value* content) {
+  if (content == nullptr || content->is_null()) return std::string();
+  if (const json::string* text = content->if_string()) return std::string(*text);
+  const json::array* parts = content->if_array();
+  if (parts == nullptr) return Fail(Code::kInvalid, "a message's content must be text");
+  std::string all;
+  for (const json::value& part : *parts) {
+    const json::object* object = part.if_object();
+    const json::value* text = object == nullptr ? nullptr : object->if_contains("text");
+    if (text == nullptr || !text->is_string()) {
+      return Fail(Code::kUnsupported, "only text can be read, no images, audio or files");
+    }
+    all.append(text->get_string().data(), text->get_string().size());
+  }
+  return all;
+}
+
+void AppendParagraph(std::string& text, std::string_view more) {
+  if (!text.empty() && !more.empty()) text += "\n\n";
+  text += more;
+}
+
+// System texts join the user's next turn; turns of the same role in a row are one.
+Status ReadMessages(const json::array& messages, AskRequest& ask) {
+  std::vector<PastTurn> turns;
+  bool open = false;  // the last turn has no answer yet
+  for (const json::value& value : messages) {
+    const json::object* message = value.if_object();
+    if (message == nullptr) return Fail(Code::kInvalid, "a message must be an object");
+    std::string role;
+    INFERSCALE_TRY(Members(*message, "messages[].").Text("role", role));
+    INFERSCALE_ASSIGN(const std::string text, ReadContent(message->if_contains("content")));
+    if (role == "user" || role == "system" || role == "developer") {
+      if (!open) turns.emplace_back();
+      open = true;
+      AppendParagraph(turns.back().user, text);
+    } else if (role == "assistant") {
+      if (turns.empty()) turns.emplace_back();
+      open = false;
+      AppendParagraph(turns.back().assistant, text);
+    } else {
+      return Fail(Code::kUnsupported,
+                  "messages can be of the roles system, developer, user and assistant");
+    }
+    if (&value == &messages.back() && role != "user") {
+      return Fail(Code::kInvalid, "the last message must be the user's");
+    }
+  }
+  ask.question = std::move(turns.back().user);
+  turns.pop_back();
+  ask.before = std::move(turns);
+  if (ask.question.empty()) return Fail(Code::kInvalid, "the last message is empty");
+  return {};
+}
+
+Status ReadSampling(const Members& root, Sampling& sampling) {
+  INFERSCALE_TRY(root.Integer("max_tokens", 1, kMaxTokens, sampling.max_tokens));
+  INFERSCALE_TRY(root.Integer("max_completion_tokens", 1, kMaxTokens, sampling.max_tokens));
+  INFERSCALE_TRY(root.Number("temperature", 0, 2, sampling.temperature));
+  INFERSCALE_TRY(root.Number("top_p", 0.0001, 1, sampling.top_p));
+  INFERSCALE_TRY(root.Number("min_p", 0, 1, sampling.min_p));
+  INFERSCALE_TRY(root.Integer("top_k", 0, 1 << 20, sampling.top_k));
+  INFERSCALE_TRY(root.Integer("seed", 0, INT64_MAX, sampling.seed));
+  const json::value* stop = root.Find("stop");
+  if (stop == nullptr) return {};
+  if (stop->is_string()) {
+    sampling.stop = {std::string(stop->get_string())};
+    return {};
+  }
+  const json::array* list = stop->if_array();
+  if (list == nullptr || list->size() > kMaxStops) return root.Wrong("stop", "up to 16 strings");
+  sampling.stop.clear();
+  for (const json::value& one : *list) {
+    if (!one.is_string()) return root.Wrong("stop", "up to 16 strings");
+    sampling.stop.emplace_back(one.get_string());
+  }
+  return {};
+}
+
+// What would change the answer's meaning if it were not heeded.
+Status RefuseUnsupported(const Members& root) {
+  int64_t answers = 1;
+  INFERSCALE_TRY(root.Integer("n", 1, 1 << 10, answers));
+  bool logprobs = false;
+  INFERSCALE_TRY(root.Bool("logprobs", logprobs));
+  if (answers != 1) return Fail(Code::kUnsupported, "'n' must be 1");
+  if (logprobs) return Fail(Code::kUnsupported, "'logprobs' is not supported");
+  const json::value* tools = root.Find("tools");
+  if (tools != nullptr && !(tools->is_array() && tools->get_array().empty())) {
+    return Fail(Code::kUnsupported, "'tools' are not supported");
+  }
+  if (const json::value* format = root.Find("response_format")) {
+    const json::object* object = format->if_object();
+    const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+    if (type == nullptr || *type != "text") {
+      return Fail(Code::kUnsupported, "'response_format' must be text");
+    }
+  }
+  return {};
+}
+
+Status ReadMemory(const Members& root, ChatRequest& request) {
+  AskRequest& ask = request.ask;
+  INFERSCALE_TRY(root.Text("user", ask.scope.user));
+  if (const json::value* value = root.Find("memory")) {
+    if (!value->is_object()) return root.Wrong("memory", "an object");
+    const Members memory(value->get_object(), "memory.");
+    INFERSCALE_TRY(memory.Text("user", ask.scope.user));
+    INFERSCALE_TRY(memory.Text("agent", ask.scope.agent));
+    INFERSCALE_TRY(memory.Text("run", ask.scope.run));
+    INFERSCALE_TRY(memory.Integer("k", 0, kMaxFacts, ask.compose.facts));
+    INFERSCALE_TRY(memory.Bool("remember", request.remember));
+    std::string mode(MemoryModeName(ask.mode));
+    INFERSCALE_TRY(memory.Text("mode", mode));
+    const auto parsed = ParseMemoryMode(mode);
+    if (!parsed) return memory.Wrong("mode", "kv, text or none");
+    ask.mode = *parsed;
+    if (const json::value* filter = memory.Find("filter")) {
+      INFERSCALE_ASSIGN(request.filter, Filter::Parse(json::serialize(*filter)));
+    }
+    if (ask.scope.user.empty() && (request.remember || memory.Find("mode") != nullptr)) {
+      return Fail(Code::kInvalid, "memory needs a user: 'memory.user' or 'user'");
+    }
+  }
+  // Nobody's facts: an ordinary answer.
+  if (ask.scope.user.empty()) ask.mode = MemoryMode::kNone;
+  return {};
+}
+
+// ---- writing -----------------------------------------------------------------------------------
+
+json::object Head(const ChatHead& head, std::string_view object) {
+  return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};
+}
+
+json::object Usage(const Answer& answer) {
+  const GenerateStats& stats = answer.stats;
+  return {
+      {"prompt_tokens", stats.prompt_tokens},
+      {"completion_tokens", stats.generated_tokens},
+      {"total_tokens", stats.prompt_tokens + stats.generated_tokens},
+      {"prompt_tokens_details", {{"cached_tokens", stats.injected_tokens + stats.cached_tokens}}}};
+}
+
+json::object Memory(const Answer& answer, MemoryMode mode) {
+  json::array facts;
+  for (const UsedFact& used : answer.facts) {
+    facts.push_back({{"id", used.fact.id},
+                     {"text", used.fact.text},
+                     {"score", used.score},
+                     {"tokens", used.tokens},
+                     {"injected", used.injected}});
+  }
+  const AskTimes& times = answer.times;
+  return {{"mode", MemoryModeName(mode)},
+          {"facts", std::move(facts)},
+          {"injected_tokens", answer.stats.injected_tokens},
+          {"injected_is_planned", answer.stats.injected_is_planned},
+          {"prefilled_tokens", answer.stats.prefilled_tokens},
+          {"times",
+           {{"embed_ms", times.embed_ms},
+            {"search_ms", times.search_ms},
+            {"compose_ms", times.compose_ms},
+            {"load_ms", times.load_ms},
+            {"inject_ms", times.inject_ms},
+            {"prefill_ms", times.prefill_ms},
+            {"first_token_ms", times.first_token_ms},
+            {"total_ms", times.total_ms}}}};
+}
+
+std::string_view Finish(const Answer& answer) {
+  return answer.finish == FinishReason::kLength ? "length" : "stop";
+}
+
+json::object Chunk(const ChatHead& head, json::object delta, json::value finish) {
+  json::object chunk = Head(head, "chat.completion.chunk");
+  chunk["choices"] = json::array{
+      {{"index", 0}, {"delta", std::move(delta)}, {"finish_reason", std::move(finish)}}};
+  return chunk;
+}
+
+}  // namespace
+
+Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& defaults) {
+  json::parse_options options;
+  options.max_depth = 32;
+  boost::system::error_code error;
+  const json::value parsed = json::parse({body.data(), body.size()}, error, {}, options);
+  if (error) return Fail(Code::kInvalid, "the body is not JSON: {}", error.message());
+  if (!parsed.is_object()) return Fail(Code::kInvalid, "the body must be a JSON object");
+  const Members root(parsed.get_object(), "");
+  const json::value* messages = root.Find("messages");
+  if (messages == nullptr || !messages->is_array() || messages->get_array().empty() ||
+      messages->get_array().size() > kMaxMessages) {
+    return root.Wrong("messages", fmt::format("an array of 1 to {} messages", kMaxMessages));
+  }
+  ChatRequest request;
+  request.ask = defaults;
+  INFERSCALE_TRY(RefuseUnsupported(root));
+  INFERSCALE_TRY(ReadMessages(messages->get_array(), request.ask));
+  INFERSCALE_TRY(root.Text("model", request.model));
+  INFERSCALE_TRY(root.Bool("stream", request.stream));
+  if (const json::value* stream = root.Find("stream_options"); stream && stream->is_object()) {
+    INFERSCALE_TRY(Members(stream->get_object(), "stream_options.")
+                       .Bool("include_usage", request.include_usage));
+  }
+  INFERSCALE_TRY(ReadSampling(root, request.ask.sampling));
+  INFERSCALE_TRY(ReadMemory(root, request));
+  return request;
+}
+
+std::string ChatAnswer(const ChatHead& head, const Answer& answer, MemoryMode mode) {
+  json::object out = Head(head, "chat.completion");
+  out["choices"] = json::array{{{"index", 0},
+                                {"message", {{"role", "assistant"}, {"content", answer.text}}},
+                                {"logprobs", nullptr},
+                                {"finish_reason", Finish(answer)}}};
+  out["usage"] = Usage(answer);
+  out["inferscale"] = Memory(answer, mode);
+  return json::serialize(out);
+}
+
+std::string ChatFirstChunk(const ChatHead& head) {
+  return json::serialize(Chunk(head, {{"role", "assistant"}, {"content", ""}}, nullptr));
+}
+
+std::string ChatTextChunk(const ChatHead& head, std::string_view text) {
+  return json::serialize(Chunk(head, {{"content", text}}, nullptr));
+}
+
+std::string ChatLastChunk(const ChatHead& head, const Answer& answer, MemoryMode mode) {
+  json::object chunk = Chunk(head, {}, json::value(Finish(answer)));
+  chunk["inferscale"] = Memory(answer, mode);
+  return json::serialize(chunk);
+}
+
+std::string ChatUsageChunk(const ChatHead& head, const Answer& answer) {
+  json::object chunk = Head(head, "chat.completion.chunk");
+  chunk["choices"] = json::array();
+  chunk["usage"] = Usage(answer);
+  return json::serialize(chunk);
+}
+
+}  // namespace inferscale

@@ -1,0 +1,41 @@
+// OpenAI's chat completions as JSON, with what memory adds (docs/serve.md).
+#ifndef INFERSCALE_SERVER_CHAT_JSON_H_
+#define INFERSCALE_SERVER_CHAT_JSON_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "app/app.h"
+#include "base/result.h"
+
+namespace inferscale {
+
+struct ChatRequest {
+  std::string model;  // empty if not said
+  AskRequest ask;     // its filter is below
+  Filter filter;
+  bool stream = false;
+  bool include_usage = false;  // in a stream
+  bool remember = false;
+};
+
+// `defaults` says how many facts and so on, and the tenant, which no body can name. kInvalid says
+// what is wrong with the body, without its text; kUnsupported what is not supported.
+Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& defaults);
+
+// What is the same in all parts of an answer.
+struct ChatHead {
+  std::string id;
+  std::string model;
+  int64_t created_s = 0;
+};
+std::string ChatAnswer(const ChatHead& head, const Answer& answer, MemoryMode mode);
+std::string ChatFirstChunk(const ChatHead& head);
+std::string ChatTextChunk(const ChatHead& head, std::string_view text);
+std::string ChatLastChunk(const ChatHead& head, const Answer& answer, MemoryMode mode);
+std::string ChatUsageChunk(const ChatHead& head, const Answer& answer);
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_SERVER_CHAT_JSON_H_

@@ -1,0 +1,39 @@
+// The gateway's routes: what HTTP asks of the application.
+#ifndef INFERSCALE_SERVER_GATEWAY_H_
+#define INFERSCALE_SERVER_GATEWAY_H_
+
+#include <cstdint>
+#include <string>
+
+#include "app/app.h"
+#include "base/clock.h"
+#include "server/http_server.h"
+
+namespace inferscale {
+
+// Thread-safe.
+class Gateway {
+ public:
+  // `app` (with answers) and `clock` must outlive it. `defaults` says what a request does not.
+  Gateway(App& app, const Clock& clock, AskRequest defaults);
+
+  // POST /v1/chat/completions, GET /v1/models, GET /health; errors as OpenAI's.
+  void Handle(const HttpRequest& request, HttpResponder& responder);
+
+  const std::string& model() const { return model_; }  // as clients name it
+
+ private:
+  void Chat(const HttpRequest& request, HttpResponder& responder);
+  std::string Models() const;
+  std::string Health() const;
+
+  App& app_;
+  const Clock& clock_;
+  const AskRequest defaults_;
+  const std::string model_;
+  const int64_t started_ms_;
+};
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_SERVER_GATEWAY_H_

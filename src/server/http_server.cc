@@ -1,0 +1,317 @@
+#include "server/http_server.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/json.hpp>
+#include <exception>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "base/http/socket.h"
+#include "base/http/sse.h"
+#include "base/mutex.h"
+
+namespace inferscale {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Parser = http::request_parser<http::string_body>;
+
+constexpr std::string_view kServerName = "inferscale";
+
+// One connection: requests one after another, in a thread of its own.
+class Session final : public HttpResponder {
+ public:
+  Session(const HttpServerOptions& options, const HttpHandler& handler,
+          const std::atomic<bool>& aborted)
+      : options_(options), handler_(handler), aborted_(aborted) {}
+
+  HttpSocket& socket() { return socket_; }
+  bool done() const { return done_; }
+
+  void Start() {
+    thread_ = std::jthread([this] {
+      try {
+        Serve();
+      } catch (const std::exception& error) {
+        spdlog::error("a connection ended: {}", error.what());
+      }
+      done_ = true;
+    });
+  }
+
+  // Ends it now if it waits for a request, else after the answer.
+  void Stop() {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    if (waiting_) socket_.Cancel();
+  }
+  void Abort() { socket_.Cancel(); }
+
+  void Send(unsigned status, std::string_view body) override {
+    http::response<http::string_body> response(static_cast<http::status>(status), version_);
+    response.set(http::field::server, kServerName);
+    response.set(http::field::content_type, "application/json");
+    response.keep_alive(keep_alive_);
+    response.body() = body;
+    response.prepare_payload();
+    answered_ = true;
+    Write([&](auto& done) {
+      http::async_write(socket_.stream(), response,
+                        [&done](beast::error_code error, size_t) { done = error; });
+    });
+  }
+
+  bool StartEvents() override {
+    http::response<http::empty_body> response(http::status::ok, version_);
+    response.set(http::field::server, kServerName);
+    response.set(http::field::content_type, "text/event-stream");
+    response.set(http::field::cache_control, "no-cache");
+    response.keep_alive(keep_alive_);
+    response.chunked(true);
+    http::response_serializer<http::empty_body> serializer(response);
+    answered_ = streaming_ = true;
+    return Write([&](auto& done) {
+      http::async_write_header(socket_.stream(), serializer,
+                               [&done](beast::error_code error, size_t) { done = error; });
+    });
+  }
+
+  bool SendEvent(std::string_view data) override {
+    const std::string event = MakeSseEvent(data);
+    return Write([&](auto& done) {
+      asio::async_write(socket_.stream(), http::make_chunk(asio::buffer(event)),
+                        [&done](beast::error_code error, size_t) { done = error; });
+    });
+  }
+
+  bool Gone() override {
+    if (aborted_ || !socket_.sound()) return true;
+    char byte = 0;
+    const auto handle = socket_.stream().socket().native_handle();
+    const ssize_t got = ::recv(handle, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  }
+
+ private:
+  void Serve() {
+    beast::error_code ignored;
+    socket_.stream().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    while (ReadRequest()) {
+      answered_ = streaming_ = false;
+      handler_(request_, *this);
+      if (streaming_) {
+        Write([&](auto& done) {
+          asio::async_write(socket_.stream(), http::make_chunk_last(),
+                            [&done](beast::error_code error, size_t) { done = error; });
+        });
+      } else if (!answered_) {
+        Send(500, HttpErrorBody("the request was not answered", "server_error"));
+      }
+      if (!keep_alive_ || !socket_.sound()) break;
+    }
+    Close();
+  }
+
+  // False: nothing more is to be answered on this connection.
+  bool ReadRequest() {
+    Parser parser;
+    parser.header_limit(options_.max_header_bytes);
+    parser.body_limit(options_.max_body_bytes);
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return false;
+      waiting_ = true;
+    }
+    const Status read = socket_.Wait(
+        "reading a request", HttpClock::now() + options_.request_timeout, [&](auto& done) {
+          http::async_read(socket_.stream(), socket_.buffer(), parser,
+                           [&done](beast::error_code error, size_t) { done = error; });
+        });
+    {
+      MutexLock lock(mutex_);
+      waiting_ = false;
+      keep_alive_ = !stopping_;
+    }
+    version_ = 11;
+    if (!read) {
+      keep_alive_ = false;
+      if (read.error().code == Code::kCorrupt) Refuse();
+      return false;
+    }
+    auto message = parser.release();
+    version_ = message.version();
+    keep_alive_ = keep_alive_ && message.keep_alive();
+    request_.method = std::string(message.method_string());
+    request_.path = std::string(message.target().substr(0, message.target().find('?')));
+    request_.content_type = std::string(message[http::field::content_type]);
+    request_.body = std::move(message.body());
+    return true;
+  }
+
+  void Refuse() {
+    const beast::error_code error = socket_.error();
+    const unsigned status = error == http::error::body_limit     ? 413
+                            : error == http::error::header_limit ? 431
+                                                                 : 400;
+    Send(status, HttpErrorBody(error.message(), "invalid_request_error"));
+  }
+
+  template <typename Start>
+  bool Write(Start start) {
+    const auto deadline = HttpClock::now() + options_.write_timeout;
+    return socket_.Wait("writing", deadline, start).has_value();
+  }
+
+  // What the client still sends is read and dropped for a moment: closing with unread bytes would
+  // reset the connection, and the answer with it.
+  void Close() {
+    beast::error_code error;
+    socket_.stream().socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+    const auto deadline = HttpClock::now() + std::chrono::milliseconds(500);
+    std::array<char, 4096> rest{};
+    while (!error && !aborted_) {
+      const Status read = socket_.Wait("closing", deadline, [&](auto& done) {
+        socket_.stream().async_read_some(
+            asio::buffer(rest), [&done](beast::error_code failed, size_t) { done = failed; });
+      });
+      if (!read) break;
+    }
+    socket_.stream().close();
+  }
+
+  const HttpServerOptions& options_;
+  const HttpHandler& handler_;
+  const std::atomic<bool>& aborted_;
+  HttpSocket socket_;
+  HttpRequest request_;
+  unsigned version_ = 11;
+  bool keep_alive_ = true;
+  bool answered_ = false;
+  bool streaming_ = false;
+  Mutex mutex_;
+  bool waiting_ GUARDED_BY(mutex_) = false;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::atomic<bool> done_{false};
+  std::jthread thread_;  // last: it uses the rest
+};
+
+class HttpServerImpl final : public HttpServer {
+ public:
+  HttpServerImpl(HttpServerOptions options, HttpHandler handler)
+      : options_(std::move(options)), handler_(std::move(handler)), acceptor_(context_) {}
+
+  Status Open(const asio::ip::address& address) {
+    const asio::ip::tcp::endpoint endpoint(address, options_.port);
+    beast::error_code error;
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) {
+      return Fail(Code::kTransient, "can't listen on {} port {}: {}", options_.host, options_.port,
+                  error.message());
+    }
+    port_ = acceptor_.local_endpoint().port();
+    return {};
+  }
+
+  uint16_t port() const override { return port_; }
+
+  void Run(const std::stop_token& stop) override {
+    Accept();
+    {
+      const std::stop_callback stopped(stop, [this] { context_.stop(); });
+      if (!stop.stop_requested()) context_.run();
+    }
+    beast::error_code ignored;
+    acceptor_.close(ignored);
+    for (const auto& session : sessions_) session->Stop();
+    const auto until = HttpClock::now() + options_.drain;
+    while (Reap() > 0 && HttpClock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    aborted_ = true;
+    for (const auto& session : sessions_) session->Abort();
+    sessions_.clear();
+  }
+
+ private:
+  void Accept() {
+    auto next = std::make_unique<Session>(options_, handler_, aborted_);
+    auto& socket = next->socket().stream().socket();
+    acceptor_.async_accept(
+        socket, [this, session = std::move(next)](beast::error_code error) mutable {
+          if (error == asio::error::operation_aborted) return;
+          if (!error) Take(std::move(session));
+          if (error)
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));  // no descriptors left
+          Accept();
+        });
+  }
+
+  void Take(std::unique_ptr<Session> session) {
+    if (Reap() >= options_.max_connections) {
+      constexpr std::string_view kFull =
+          "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+      const auto handle = session->socket().stream().socket().native_handle();
+      if (::send(handle, kFull.data(), kFull.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        spdlog::debug("a connection too many was closed without a word");
+      }
+      return;
+    }
+    sessions_.push_back(std::move(session));
+    sessions_.back()->Start();
+  }
+
+  // Drops the connections that have ended; how many are left.
+  size_t Reap() {
+    sessions_.remove_if([](const auto& session) { return session->done(); });
+    return sessions_.size();
+  }
+
+  const HttpServerOptions options_;
+  const HttpHandler handler_;
+  asio::io_context context_{1};
+  asio::ip::tcp::acceptor acceptor_;
+  uint16_t port_ = 0;
+  std::atomic<bool> aborted_{false};
+  std::list<std::unique_ptr<Session>> sessions_;  // of the thread in Run
+};
+
+Result<asio::ip::address> ParseAddress(const std::string& host) {
+  beast::error_code error;
+  const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
+  if (error) return Fail(Code::kInvalid, "'{}' is no IP address", host);
+  return address;
+}
+
+}  // namespace
+
+bool IsLoopback(const std::string& host) {
+  const auto address = ParseAddress(host);
+  return address && address->is_loopback();
+}
+
+std::string HttpErrorBody(std::string_view message, std::string_view type) {
+  return boost::json::serialize(boost::json::object{
+      {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}}}});
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpServerOptions& options,
+                                                       HttpHandler handler) {
+  INFERSCALE_ASSIGN(const asio::ip::address address, ParseAddress(options.host));
+  auto server = std::make_unique<HttpServerImpl>(options, std::move(handler));
+  INFERSCALE_TRY(server->Open(address));
+  return server;
+}
+
+}  // namespace inferscale

@@ -1,0 +1,70 @@
+// HTTP for the gateway: connections, limits, time. What is asked and answered is others' business.
+#ifndef INFERSCALE_SERVER_HTTP_SERVER_H_
+#define INFERSCALE_SERVER_HTTP_SERVER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace inferscale {
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;  // 0: any free one
+  size_t max_connections = 128;
+  uint32_t max_header_bytes = 16 << 10;
+  uint64_t max_body_bytes = 4 << 20;
+  std::chrono::milliseconds request_timeout{60'000};  // from the last answer to a whole request
+  std::chrono::milliseconds write_timeout{30'000};    // of a piece of an answer
+  std::chrono::milliseconds drain{10'000};            // for running answers, once told to stop
+};
+
+struct HttpRequest {
+  std::string method;
+  std::string path;  // without a query
+  std::string content_type;
+  std::string body;
+};
+
+// Takes the answer to one request: either Send once, or StartEvents and then events. Used by the
+// thread that handles the request.
+class HttpResponder {
+ public:
+  virtual ~HttpResponder() = default;
+  virtual void Send(unsigned status, std::string_view body) = 0;  // JSON
+  // False once the client is gone or too slow: nothing more reaches it.
+  virtual bool StartEvents() = 0;
+  virtual bool SendEvent(std::string_view data) = 0;
+  // The client has closed its connection, or the server stops and waits no longer.
+  virtual bool Gone() = 0;
+};
+
+// Called by a thread of the connection's, several at a time. The stream ends when it returns.
+using HttpHandler = std::function<void(const HttpRequest&, HttpResponder&)>;
+
+class HttpServer {
+ public:
+  // kInvalid for an address that is none, kTransient if it can't be listened on.
+  static Result<std::unique_ptr<HttpServer>> Listen(const HttpServerOptions& options,
+                                                    HttpHandler handler);
+  virtual ~HttpServer() = default;
+  virtual uint16_t port() const = 0;
+  // Serves until `stop`; then no new request is taken, and running ones have `drain` to end. A
+  // thread for each connection.
+  virtual void Run(const std::stop_token& stop) = 0;
+};
+
+bool IsLoopback(const std::string& host);
+
+// {"error": {...}} as OpenAI's clients read it.
+std::string HttpErrorBody(std::string_view message, std::string_view type);
+
+}  // namespace inferscale
+
+#endif  // INFERSCALE_SERVER_HTTP_SERVER_H_

@@ -1,0 +1,337 @@
+#include "engine/vllm/vllm_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "engine/vllm/tokenizer.h"
+#include "fake_vllm.h"
+
+namespace inferscale {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+VllmEngineOptions Options(std::vector<std::string> urls) {
+  VllmEngineOptions options;
+  options.urls = std::move(urls);
+  options.connect_timeout = std::chrono::seconds(10);
+  options.silence = std::chrono::seconds(20);
+  return options;
+}
+
+std::string Text(Generation& generation) {
+  std::string text;
+  while (true) {
+    const auto piece = generation.Next();
+    if (!piece) return "error: " + piece.error().message;
+    if (!*piece) return text;
+    text += **piece;
+  }
+}
+
+class VllmEngineTest : public testing::Test {
+ protected:
+  void Open() {
+    auto engine = OpenVllmEngine(Options({server_.url()}));
+    ASSERT_TRUE(engine) << engine.error().message;
+    engine_ = std::move(*engine);
+  }
+  GenerateRequest Ask() {
+    GenerateRequest request;
+    request.prompt.tokens = engine_->format().Header("Be kind.").value();
+    const auto tail = engine_->format().Tail("Why?").value();
+    request.prompt.tokens.insert(request.prompt.tokens.end(), tail.begin(), tail.end());
+    return request;
+  }
+  GenerateRequest AskWithPlan() {
+    GenerateRequest request = Ask();
+    request.tenant = "acme";
+    request.prompt.spans = {
+        {.first = 0, .tokens = 5, .key = HashBytes(AsBytes("a"))},
+        {.first = 5, .tokens = 3, .record_token = 2, .key = HashBytes(AsBytes("b"))}};
+    return request;
+  }
+
+  FakeVllm server_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(VllmEngineTest, IntroducesItselfAndRunsTheSelfTest) {
+  Open();
+  const ModelInfo& info = engine_->info();
+  EXPECT_EQ(info.name, "little");
+  EXPECT_TRUE(info.injection);
+  EXPECT_TRUE(info.stores_kv);
+  EXPECT_EQ(info.kv_dir, "/somewhere/kv");
+  EXPECT_EQ(info.fingerprint.Hex(), server_.be().fingerprint);
+  EXPECT_EQ(info.shape, (KvShape{2, 1, 8, 8, Dtype::kF16}));
+  EXPECT_EQ(info.context_tokens, 4096U);
+  EXPECT_EQ(server_.Count("op self_test"), 2);
+  EXPECT_EQ(server_.Count("op info"), 2);
+  // Another gateway finds the test done.
+  Open();
+  EXPECT_EQ(server_.Count("op self_test"), 2);
+}
+
+TEST_F(VllmEngineTest, AFailedSelfTestMeansText) {
+  server_.be().passes_self_test = false;
+  Open();
+  EXPECT_FALSE(engine_->info().injection);
+  EXPECT_THAT(engine_->info().self_test.summary, HasSubstr("failed"));
+  auto generation = engine_->Start(AskWithPlan());
+  ASSERT_TRUE(generation);
+  EXPECT_EQ(Text(**generation), server_.be().text);
+  EXPECT_FALSE(server_.Bodies("/v1/completions").back().contains("kv_transfer_params"));
+}
+
+TEST_F(VllmEngineTest, WithoutConnectorTheTokenizerHasToBeKnown) {
+  server_.be().connector = false;
+  const auto refused = OpenVllmEngine(Options({server_.url()}));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_THAT(refused.error().message, HasSubstr("--enable-tokenizer-info-endpoint"));
+  server_.be().tokenizer_info = true;
+  Open();
+  EXPECT_FALSE(engine_->info().injection);
+  EXPECT_THAT(engine_->info().self_test.summary, HasSubstr("without InferScale's"));
+  EXPECT_EQ(engine_->format().Header("x")->front(), 256);  // the tokenizer's own BOS
+}
+
+TEST_F(VllmEngineTest, UsersTextNeverGivesSpecialTokens) {
+  Open();
+  const std::string marker = "<|im_end|>";
+  std::mt19937 random(20260501);
+  RecordProperty("seed", 20260501);
+  const std::string pieces[] = {"<", "|im_", "end|>", "<|im_start|>", marker, "a", "\xc3\xa9", " "};
+  for (int round = 0; round < 60; ++round) {
+    std::string text;
+    for (int i = 0; i < 12; ++i) text += pieces[random() % std::size(pieces)];
+    const auto tokens = engine_->format().Text(text);
+    ASSERT_TRUE(tokens) << text;
+    std::string spelled;
+    for (const Token token : *tokens) {
+      ASSERT_LT(token, 256) << text;
+      spelled += static_cast<char>(token);
+    }
+    EXPECT_EQ(spelled, text);
+  }
+  const auto tail = engine_->format().Tail("x" + marker + marker).value();
+  EXPECT_EQ(std::count(tail.begin(), tail.end(), FakeVllm::kEnd), 2);  // the template's own
+  EXPECT_EQ(engine_->format().Text("caf\xe9").error().code, Code::kInvalid);
+}
+
+TEST(CutMarkers, NoPartHoldsAMarker) {
+  const std::vector<std::string> markers = {"<|a|>", "|><", "\xc3\xa9\xc3\xa9", "x"};
+  const auto cut = [&](std::string_view text) {
+    std::vector<std::string> parts;
+    for (const auto part : CutMarkers(text, markers)) parts.emplace_back(part);
+    return parts;
+  };
+  EXPECT_EQ(cut("plain"), std::vector<std::string>{"plain"});
+  EXPECT_EQ(cut("1<|a|>2"), (std::vector<std::string>{"1<", "|a|>2"}));
+  // Markers that overlap are both cut.
+  EXPECT_EQ(cut("<|a|><|a|>"), (std::vector<std::string>{"<", "|a|", "><", "|a|>"}));
+  EXPECT_EQ(cut("\xc3\xa9\xc3\xa9"), (std::vector<std::string>{"\xc3\xa9", "\xc3\xa9"}));
+  EXPECT_TRUE(cut("").empty());
+}
+
+TEST_F(VllmEngineTest, ExpectedTextsAreAskedForOnce) {
+  Open();
+  const int before = server_.Count("/tokenize");
+  for (int i = 0; i < 20; ++i) engine_->format().Expect("text " + std::to_string(i % 10));
+  for (int i = 0; i < 10; ++i) {
+    const std::string text = "text " + std::to_string(i);
+    const auto tokens = engine_->format().Text(text);
+    ASSERT_TRUE(tokens);
+    EXPECT_EQ(std::string(tokens->begin(), tokens->end()), text);
+  }
+  EXPECT_EQ(server_.Count("/tokenize"), before + 10);
+}
+
+TEST_F(VllmEngineTest, StreamsCutAnywhereGiveTheSameAnswer) {
+  Open();
+  for (size_t cut = 0; cut < 40; ++cut) {
+    server_.be().cut = cut;
+    auto generation = engine_->Start(Ask());
+    ASSERT_TRUE(generation);
+    EXPECT_EQ(Text(**generation), server_.be().text);
+    EXPECT_EQ((*generation)->finish_reason(), FinishReason::kStop);
+    EXPECT_EQ((*generation)->tokens().size(), server_.be().text.size() + 1);
+    EXPECT_EQ((*generation)->tokens().back(), FakeVllm::kEnd);
+    EXPECT_TRUE(engine_->Detokenize(std::span(&(*generation)->tokens().back(), 1)).empty());
+  }
+}
+
+TEST_F(VllmEngineTest, SendsThePlanAndCountsWhatWasTaken) {
+  Open();
+  const GenerateRequest request = AskWithPlan();
+  auto generation = engine_->Start(request);
+  ASSERT_TRUE(generation);
+  EXPECT_EQ(Text(**generation), server_.be().text);
+  const auto body = server_.Bodies("/v1/completions").back();
+  const auto& op = body.at("kv_transfer_params").at("inferscale");
+  EXPECT_EQ(op.at("tenant"), "acme");
+  EXPECT_EQ(op.at("spans").at(1), (boost::json::array{5, 3, 2, request.prompt.spans[1].key.Hex()}));
+  EXPECT_EQ(body.at("stop_token_ids"), boost::json::array{FakeVllm::kEnd});
+  const GenerateStats& stats = (*generation)->stats();
+  EXPECT_EQ(stats.injected_tokens, 8U);
+  EXPECT_FALSE(stats.injected_is_planned);
+  EXPECT_EQ(stats.prefilled_tokens, request.prompt.tokens.size() - 8);
+  server_.be().usage_details = false;
+  generation = engine_->Start(request);
+  ASSERT_TRUE(generation);
+  EXPECT_EQ(Text(**generation), server_.be().text);
+  EXPECT_TRUE((*generation)->stats().injected_is_planned);
+}
+
+TEST_F(VllmEngineTest, WithoutIdsTheTextIsTokenised) {
+  Open();
+  server_.be().token_ids = false;
+  auto generation = engine_->Start(Ask());
+  ASSERT_TRUE(generation);
+  EXPECT_EQ(Text(**generation), server_.be().text);
+  EXPECT_EQ((*generation)->tokens().size(), server_.be().text.size());
+}
+
+TEST_F(VllmEngineTest, TriesAgainBeforeTheFirstTokenOnly) {
+  Open();
+  server_.be().fail_completions = 2;
+  auto generation = engine_->Start(Ask());
+  ASSERT_TRUE(generation);
+  EXPECT_EQ(Text(**generation), server_.be().text);
+  server_.be().break_completions = 1;
+  generation = engine_->Start(Ask());
+  ASSERT_TRUE(generation);
+  EXPECT_EQ(Text(**generation), server_.be().text);
+  server_.be().break_after_first = true;
+  generation = engine_->Start(Ask());
+  ASSERT_TRUE(generation);
+  EXPECT_THAT(Text(**generation), HasSubstr("error: " + server_.url()));
+}
+
+TEST_F(VllmEngineTest, AMemoryThatFailsCostsNoAnswer) {
+  Open();
+  server_.be().refuse_plans = true;
+  auto generation = engine_->Start(AskWithPlan());
+  ASSERT_TRUE(generation);
+  EXPECT_EQ(Text(**generation), server_.be().text);
+  EXPECT_EQ((*generation)->stats().injected_tokens, 0U);
+}
+
+TEST_F(VllmEngineTest, ABrokenServerIsLeftAlone) {
+  Open();
+  server_.be().fail_completions = 1000;
+  auto generation = engine_->Start(Ask());
+  ASSERT_TRUE(generation);
+  const std::string text = Text(**generation);
+  EXPECT_THAT(text, HasSubstr("error: "));
+  EXPECT_THAT(text, Not(HasSubstr("secret")));
+  const int asked = server_.Count("/v1/completions");
+  const auto refused = engine_->Start(Ask());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kTransient);
+  EXPECT_EQ(server_.Count("/v1/completions"), asked);  // the circuit is open
+}
+
+TEST_F(VllmEngineTest, SeveralServersTakeTurnsAndASessionStays) {
+  FakeVllm other;
+  auto engine = OpenVllmEngine(Options({server_.url(), other.url()}));
+  ASSERT_TRUE(engine) << engine.error().message;
+  engine_ = std::move(*engine);
+  const auto streams = [](FakeVllm& server) {
+    const auto bodies = server.Bodies("/v1/completions");
+    return std::count_if(bodies.begin(), bodies.end(),
+                         [](const auto& body) { return body.at("stream").as_bool(); });
+  };
+  const auto ask = [&](uint64_t session) {
+    GenerateRequest request = Ask();
+    request.session = session;
+    auto generation = engine_->Start(request);
+    ASSERT_TRUE(generation) << generation.error().message;
+    EXPECT_EQ(Text(**generation), server_.be().text);
+  };
+  for (int i = 0; i < 3; ++i) ask(7);
+  EXPECT_EQ(streams(server_) * streams(other), 0);
+  for (int i = 0; i < 8; ++i) ask(0);
+  EXPECT_GT(streams(server_) * streams(other), 0);
+  // One fails: the other answers for it.
+  server_.be().fail_completions = 1000;
+  for (int i = 0; i < 6; ++i) ask(0);
+}
+
+TEST_F(VllmEngineTest, AnotherModelsServerIsNotUsed) {
+  FakeVllm other;
+  other.be().fingerprint = "ffffffffffffffffffffffffffffffff";
+  auto engine = OpenVllmEngine(Options({server_.url(), other.url()}));
+  ASSERT_TRUE(engine) << engine.error().message;
+  engine_ = std::move(*engine);
+  for (int i = 0; i < 4; ++i) {
+    auto generation = engine_->Start(Ask());
+    ASSERT_TRUE(generation) << generation.error().message;
+    EXPECT_EQ(Text(**generation), server_.be().text);
+  }
+}
+
+TEST_F(VllmEngineTest, CancellingClosesTheConnection) {
+  Open();
+  server_.be().endless = true;
+  auto generation = engine_->Start(Ask());
+  ASSERT_TRUE(generation);
+  ASSERT_TRUE((*generation)->Next());
+  (*generation)->Cancel();
+  EXPECT_EQ((*generation)->Next(), std::optional<std::string>());
+  EXPECT_EQ((*generation)->finish_reason(), FinishReason::kCancelled);
+  while (server_.Count("gone") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+TEST_F(VllmEngineTest, EncodesBehindThePrefixWithKeys) {
+  Open();
+  EncodeRequest request;
+  request.tenant = "acme";
+  request.prefix = {1, 2, 3};
+  for (int i = 0; i < 9; ++i) {
+    const Hash128 key = HashBytes(AsBytes(std::to_string(i)));
+    request.items.push_back({{10 + i, 11, 12}, {{0, 2, key}, {2, 1, Hash128{1, 2}}}});
+  }
+  const auto result = engine_->Encode(request);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->computed_tokens, 9U * 6);
+  EXPECT_EQ(server_.Count("op encode"), 9);
+  std::vector<boost::json::object> encodes;
+  for (const auto& body : server_.Bodies("/v1/completions")) {
+    const auto& op = body.at("kv_transfer_params").at("inferscale").as_object();
+    if (op.at("op") == "encode") encodes.push_back(body);
+  }
+  const auto& first = encodes.front();  // alone, for the prefix
+  EXPECT_EQ(first.at("prompt"), (boost::json::array{1, 2, 3, 10, 11, 12}));
+  EXPECT_EQ(first.at("max_tokens"), 1);
+  const auto& records = first.at("kv_transfer_params").at("inferscale").at("records");
+  EXPECT_EQ(records.at(0), (boost::json::array{HashBytes(AsBytes("0")).Hex(), 3, 2}));
+  EXPECT_EQ(records.at(1).at(1), 5);
+  std::stop_source stop;
+  stop.request_stop();
+  request.stop = stop.get_token();
+  EXPECT_EQ(engine_->Encode(request).error().code, Code::kCancelled);
+}
+
+TEST(VllmEngine, NobodyThereAndBadUrls) {
+  std::string gone;
+  {
+    const FakeVllm server;
+    gone = server.url();
+  }
+  const auto refused = OpenVllmEngine(Options({gone}));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kTransient);
+  EXPECT_THAT(refused.error().message, HasSubstr(gone));
+  EXPECT_EQ(OpenVllmEngine(Options({"localhost:8000"})).error().code, Code::kInvalid);
+  EXPECT_EQ(OpenVllmEngine(Options({"https://h"})).error().code, Code::kUnsupported);
+  EXPECT_EQ(OpenVllmEngine(Options({})).error().code, Code::kInvalid);
+}
+
+}  // namespace
+}  // namespace inferscale
