@@ -1,5 +1,5 @@
 // Caches, and KV on its way into and out of them.
-#include <optional>
+#include <algorithm>
 
 #include "capi/call.h"
 #include "capi/handles.h"

@@ -1,7 +1,6 @@
 #include "capi/call.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace inferscale::capi {
 

@@ -3,12 +3,14 @@
 #ifndef INFERSCALE_CAPI_CALL_H_
 #define INFERSCALE_CAPI_CALL_H_
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/result.h"
