@@ -24,9 +24,10 @@ Status VllmGeneration::Send() {
     if (stream) {
       stream_ = std::move(*stream);
       events_ = SseParser();
+      refused_ = false;
       return {};
     }
-    server_->Report(false);
+    server_->Report(VllmServer::Outcome::kGone);
     if (attempts_ >= kVllmAttempts) return Wrap(std::move(stream).error(), server_->url());
   }
 }
@@ -58,7 +59,8 @@ Result<std::optional<std::string>> VllmGeneration::NextEvent() {
 
 Result<std::string> VllmGeneration::ReadPart() {
   INFERSCALE_ASSIGN(const unsigned status, stream_->Status());
-  if (status != 200) {
+  refused_ = status != 200;
+  if (refused_) {
     return Fail(status >= 500 || status == 429 ? Code::kTransient : Code::kInvalid,
                 "/v1/completions: status {}", status);
   }
@@ -77,7 +79,7 @@ Result<std::string> VllmGeneration::ReadPart() {
     if (part.usage) Take(*part.usage);
     if (part.text.empty() && part.tokens.empty()) continue;
     if (!std::exchange(begun_, true)) {
-      server_->Report(true);
+      server_->Report(VllmServer::Outcome::kAnswered);
       stats_.first_token_ms = stats_.prefill_ms = watch_.Ms();
     }
     ids_missing_ = ids_missing_ || part.tokens.empty();
@@ -116,7 +118,9 @@ Result<std::optional<std::string>> VllmGeneration::Next() {
     auto part = ReadPart();
     if (!part) {
       const Error& error = part.error();
-      if (error.code == Code::kTransient || error.code == Code::kCorrupt) server_->Report(false);
+      if (error.code == Code::kTransient || error.code == Code::kCorrupt) {
+        server_->Report(refused_ ? VllmServer::Outcome::kErred : VllmServer::Outcome::kGone);
+      }
       if (const Status again = Retry(error); !again) {
         done_ = true;
         return Wrap(again.error(), server_->url());

@@ -60,6 +60,7 @@ class VllmGeneration final : public Generation {
   int attempts_ = 0;
   bool begun_ = false;  // something of the answer has come
   bool finish_known_ = false;
+  bool refused_ = false;  // by a status; else a failure is one of the connection
   bool done_ = false;
   bool ids_missing_ = false;  // the server sends text without ids
   std::string text_;

@@ -29,13 +29,13 @@ void VllmServer::SetChecked() {
   checked_ = true;
 }
 
-void VllmServer::Report(bool worked) {
+void VllmServer::Report(Outcome outcome) {
   MutexLock lock(mutex_);
-  if (worked) {
+  if (outcome == Outcome::kAnswered) {
     failures_ = 0;
     return;
   }
-  checked_ = false;
+  if (outcome == Outcome::kGone) checked_ = false;
   if (++failures_ < kFailuresInARow) return;
   const uint32_t doublings = std::min(failures_ - kFailuresInARow, 16U);
   closed_until_ = Clock::now() + std::min(kFirstPause * (1 << doublings), kLongestPause);
@@ -80,9 +80,13 @@ Result<VllmServer*> VllmServers::Pick(uint64_t session) {
 Result<std::string> VllmServers::CallOne(VllmServer& server, const HttpCall& call,
                                          const std::stop_token& stop) {
   auto reply = server.client().Call(call, stop);
-  const bool cancelled = !reply && reply.error().code == Code::kCancelled;
-  if (!cancelled) server.Report(reply && reply->status < 500);
-  if (!reply) return Wrap(std::move(reply).error(), server.url());
+  using Outcome = VllmServer::Outcome;
+  if (reply) {
+    server.Report(reply->status < 500 ? Outcome::kAnswered : Outcome::kErred);
+  } else {
+    if (reply.error().code != Code::kCancelled) server.Report(Outcome::kGone);
+    return Wrap(std::move(reply).error(), server.url());
+  }
   if (reply->status == 200) return std::move(reply->body);
   // Its body may quote the text, so it stays out of the message.
   return Fail(reply->status >= 500   ? Code::kTransient

@@ -24,13 +24,18 @@ class VllmServer {
   VllmServer(std::string url, HttpUrl parsed, HttpClientOptions options)
       : url_(std::move(url)), client_(std::move(parsed), std::move(options)) {}
 
+  enum class Outcome : uint8_t {
+    kAnswered,
+    kErred,  // a status of 500 and above, or what makes no sense
+    kGone,   // no connection, a broken one, no answer in time; when it is back, it may be another
+             // process, and has to be checked again
+  };
+
   const std::string& url() const { return url_; }
   HttpClient& client() { return client_; }
 
   bool Usable() const;
-  // A failure is one of the server: no connection, a broken one, or a status of 500 and above. It
-  // may be another process when it is back, so it has to be checked again.
-  void Report(bool worked);
+  void Report(Outcome outcome);
   bool checked() const;
   void SetChecked();
 

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -144,15 +145,14 @@ Result<TokenizerInfo> VllmEngine::AskTokenizer(VllmServer& server, std::string_v
   }
   INFERSCALE_TRY(body);
   INFERSCALE_ASSIGN(TokenizerInfo info, ParseTokenizerInfo(*body));
-  std::vector<Token> with_bos;
-  std::vector<Token> without;
-  for (const bool bos : {true, false}) {
+  std::array<std::vector<Token>, 2> tokens;  // without and with BOS
+  for (const bool bos : {false, true}) {
     INFERSCALE_ASSIGN(
         const std::string answer,
         VllmServers::CallOne(server, {.path = "/tokenize", .body = MakeTokenize(model, "a", bos)}));
-    INFERSCALE_ASSIGN(bos ? with_bos : without, ParseTokens(answer));
+    INFERSCALE_ASSIGN(tokens[bos ? 1 : 0], ParseTokens(answer));
   }
-  if (with_bos.size() > without.size() && with_bos != without) info.bos = with_bos.front();
+  if (tokens[1].size() > tokens[0].size()) info.bos = tokens[1].front();
   return info;
 }
 

@@ -50,9 +50,13 @@ class VllmEngineTest : public testing::Test {
   GenerateRequest AskWithPlan() {
     GenerateRequest request = Ask();
     request.tenant = "acme";
-    request.prompt.spans = {
-        {.first = 0, .tokens = 5, .key = HashBytes(AsBytes("a"))},
-        {.first = 5, .tokens = 3, .record_token = 2, .key = HashBytes(AsBytes("b"))}};
+    request.prompt.spans.resize(2);
+    request.prompt.spans[0].tokens = 5;
+    request.prompt.spans[0].key = HashBytes(AsBytes("a"));
+    request.prompt.spans[1].first = 5;
+    request.prompt.spans[1].tokens = 3;
+    request.prompt.spans[1].record_token = 2;
+    request.prompt.spans[1].key = HashBytes(AsBytes("b"));
     return request;
   }
 
@@ -225,13 +229,14 @@ TEST_F(VllmEngineTest, AMemoryThatFailsCostsNoAnswer) {
 TEST_F(VllmEngineTest, ABrokenServerIsLeftAlone) {
   Open();
   server_.be().fail_completions = 1000;
-  auto generation = engine_->Start(Ask());
+  const GenerateRequest request = Ask();
+  auto generation = engine_->Start(request);
   ASSERT_TRUE(generation);
   const std::string text = Text(**generation);
   EXPECT_THAT(text, HasSubstr("error: "));
   EXPECT_THAT(text, Not(HasSubstr("secret")));
   const int asked = server_.Count("/v1/completions");
-  const auto refused = engine_->Start(Ask());
+  const auto refused = engine_->Start(request);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kTransient);
   EXPECT_EQ(server_.Count("/v1/completions"), asked);  // the circuit is open
@@ -283,7 +288,7 @@ TEST_F(VllmEngineTest, CancellingClosesTheConnection) {
   ASSERT_TRUE(generation);
   ASSERT_TRUE((*generation)->Next());
   (*generation)->Cancel();
-  EXPECT_EQ((*generation)->Next(), std::optional<std::string>());
+  EXPECT_EQ((*generation)->Next().value(), std::nullopt);
   EXPECT_EQ((*generation)->finish_reason(), FinishReason::kCancelled);
   while (server_.Count("gone") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
