@@ -1,0 +1,1 @@
+inferscale_fuzz(fuzz_sse SOURCES fuzz_sse.cc LIBS inferscale_http)

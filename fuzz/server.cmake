@@ -1,0 +1,3 @@
+if(INFERSCALE_WITH_LLAMA)
+  inferscale_fuzz(fuzz_chat_request SOURCES fuzz_chat_request.cc LIBS inferscale_server)
+endif()
