@@ -27,7 +27,7 @@ if [ -z "${INFERSCALE_LIBRARY:-}" ]; then
 fi
 
 # Threads that wait actively for one another crawl on a busy machine.
-export OMP_WAIT_POLICY=passive VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=${VLLM_LOGGING_LEVEL:-WARNING}
+export OMP_WAIT_POLICY=passive VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=${VLLM_LOGGING_LEVEL:-WARNING}
 export PYTHONPATH=$PWD/python:$PWD/tests/python/vllm HF_HUB_OFFLINE=1
 "$INFERSCALE_VLLM_PYTHON" -m pytest -q -p vllm_fixtures tests/python/vllm --junitxml="$report" "$@" || true
 exec "$INFERSCALE_PYTHON" scripts/tally.py "$report"

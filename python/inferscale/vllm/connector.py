@@ -16,7 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 if TYPE_CHECKING:
-    from inferscale.vllm.messages import Orders, Report
+    from inferscale.vllm.messages import Greeting, Orders, Report
     from inferscale.vllm.scheduler import Scheduler
     from inferscale.vllm.stats import InferScaleMetrics, InferScaleStats
     from inferscale.vllm.worker import Worker
@@ -92,6 +92,9 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         return self.brain.build(scheduler_output)
 
+    def set_xfer_handshake_metadata(self, metadata: dict[int, Any]) -> None:
+        self.brain.greet(metadata.values())
+
     def update_connector_output(self, connector_output: Any) -> None:
         report: Report | None = connector_output.kv_connector_worker_meta
         if report is not None:
@@ -111,6 +114,11 @@ class InferScaleConnector(KVConnectorBase_V1, SupportsHMA):
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         self.hands.register(kv_caches)
+
+    def get_handshake_metadata(self) -> Greeting | None:
+        # With pipeline parallelism, which is refused, the base class takes none.
+        alone = self._vllm_config.parallel_config.pipeline_parallel_size == 1
+        return self.hands.greeting() if alone else None
 
     def handle_preemptions(self, *args: Any, **kwargs: Any) -> None:
         pass

@@ -7,10 +7,10 @@ same step. Else orders travel with the steps, and a lease is settled when all ra
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from inferscale.vllm.messages import LeaseOrder, Orders, Ready, Report, merge
+from inferscale.vllm.messages import Greeting, LeaseOrder, Orders, Ready, Report, merge
 
 if TYPE_CHECKING:
     from inferscale.vllm.worker import Worker
@@ -27,10 +27,13 @@ class Leases(Protocol):
     def order(self, orders: Orders) -> None:
         """Adds what has to travel with the next step."""
 
+    def greet(self, greetings: Iterable[Greeting]) -> None:
+        """What the workers say of themselves."""
+
     def hear(self, report: Report) -> None: ...
 
-    def ready(self) -> Ready | None:
-        """What the workers say of themselves, or None before they have."""
+    def ready(self) -> Ready:
+        """What they all say."""
 
 
 class DirectLeases:
@@ -52,10 +55,13 @@ class DirectLeases:
     def order(self, orders: Orders) -> None:
         pass
 
+    def greet(self, greetings: Iterable[Greeting]) -> None:
+        pass
+
     def hear(self, report: Report) -> None:
         pass
 
-    def ready(self) -> Ready | None:
+    def ready(self) -> Ready:
         return self._worker.ready
 
 
@@ -86,15 +92,17 @@ class RemoteLeases:
         orders.leases, self._opens = self._opens, []
         orders.closes, self._closes = self._closes, []
 
+    def greet(self, greetings: Iterable[Greeting]) -> None:
+        self._workers.update((greeting.rank, greeting.ready) for greeting in greetings)
+
     def hear(self, report: Report) -> None:
         for lease, settled in report.leases.items():
             if lease in self._heard:
                 self._heard[lease] = merge(self._heard[lease], settled)
-        self._workers.update(report.ready)
 
-    def ready(self) -> Ready | None:
+    def ready(self) -> Ready:
         if len(self._workers) < self._ranks:
-            return None
+            return Ready(f"only {len(self._workers)} of {self._ranks} workers have a connector")
         said = [self._workers[rank] for rank in sorted(self._workers)]
         for ready in said:
             if ready.reason:

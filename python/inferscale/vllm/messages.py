@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorWorkerMetadata,
 )
@@ -78,6 +79,14 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class Greeting(KVConnectorHandshakeMetadata):
+    """What each worker sends once, before the first step."""
+
+    rank: int
+    ready: Ready
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The self-test's: the worst relative error of each layer."""
 
@@ -97,7 +106,6 @@ class Verdict:
 class Report(KVConnectorWorkerMetadata):
     """What the workers tell the scheduler after a step, of all ranks together."""
 
-    ready: dict[int, Ready] = field(default_factory=dict)  # of each rank
     leases: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # ranks, codes
     verdicts: list[Verdict] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -105,7 +113,6 @@ class Report(KVConnectorWorkerMetadata):
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> Report:
         assert isinstance(other, Report)
-        self.ready.update(other.ready)
         for lease, settled in other.leases.items():
             mine = self.leases.get(lease)
             self.leases[lease] = settled if mine is None else merge(mine, settled)
@@ -117,7 +124,7 @@ class Report(KVConnectorWorkerMetadata):
         return self
 
     def __bool__(self) -> bool:
-        return bool(self.ready or self.leases or self.verdicts or self.counts or self.stats)
+        return bool(self.leases or self.verdicts or self.counts or self.stats)
 
 
 def merge(

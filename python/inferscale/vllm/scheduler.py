@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from inferscale.vllm.leases import DirectLeases, Leases, RemoteLeases
 from inferscale.vllm.messages import (
     Blocks,
     CaptureOrder,
+    Greeting,
     Load,
     LoadSpan,
     Orders,
@@ -114,8 +115,8 @@ class Scheduler:
                 return
             self._check(request)
             ready = self._leases.ready()
-            if ready is None or ready.reason:
-                raise BadPlan("not_ready" if ready is None else "unsupported")
+            if ready.reason:
+                raise BadPlan("unsupported")
             if isinstance(plan, Inject):
                 self._inject(request, plan, ready)
             elif isinstance(plan, Encode):
@@ -328,6 +329,9 @@ class Scheduler:
 
     # ---- after a step, and at the end ----
 
+    def greet(self, greetings: Iterable[Greeting]) -> None:
+        self._leases.greet(greetings)
+
     def hear(self, report: Report) -> None:
         self._leases.hear(report)
         for name, count in report.counts.items():
@@ -368,14 +372,14 @@ class Scheduler:
     def info(self) -> dict[str, Any]:
         ready = self._leases.ready()
         passed = self._verdict is not None and self._verdict.passed
-        reason = ready.reason if ready else "the workers have not answered yet"
+        reason = ready.reason
         if not reason and not passed:
             reason = self._failure or "the self-test has not run"
         answer: dict[str, Any] = {
             "version": _core.version(),
             "vllm": vllm.__version__,
             "model": self._model.served_model_name or self._model.model,
-            "fingerprint": ready.fingerprint.hex() if ready else "",
+            "fingerprint": ready.fingerprint.hex(),
             "shape": None,
             "ranks": self._ranks,
             "block_tokens": self._block_tokens,
@@ -388,7 +392,7 @@ class Scheduler:
             "tokenizer": self._tokenizer(),
             "tier": self._tier_stats,
         }
-        if ready and ready.shape:
+        if ready.shape:
             shape = ready.shape._asdict()
             answer["shape"] = {**shape, "dtype": ready.shape.dtype.name.lower()}
         if self._verdict is not None or self._failure:

@@ -22,7 +22,7 @@ from inferscale.vllm import rope
 from inferscale.vllm.cpu import CpuLayer, CpuMover
 from inferscale.vllm.fingerprint import FingerprintError, fingerprint
 from inferscale.vllm.layout import Layout, LayoutError, describe
-from inferscale.vllm.messages import Orders, Ready, Report, Verdict
+from inferscale.vllm.messages import Greeting, Orders, Ready, Report, Verdict
 from inferscale.vllm.paged import Group, Mover, PagedMover, Piece
 from inferscale.vllm.settings import Settings
 from inferscale.vllm.support import Model, Unsupported, examine
@@ -77,11 +77,14 @@ class Worker:
             self._ready = Ready(str(error))
         if self._ready.reason:
             logger.warning("InferScale injects nothing: %s", self._ready.reason)
-        self._report.ready[self._rank] = self._ready
 
     @property
-    def ready(self) -> Ready | None:
+    def ready(self) -> Ready:
+        assert self._ready is not None, "asked before vLLM had KV caches"
         return self._ready
+
+    def greeting(self) -> Greeting:
+        return Greeting(self._rank, self.ready)
 
     def _open(self, kv_caches: Mapping[str, torch.Tensor]) -> Ready:
         model = examine(self._vllm_config, self._kv_cache_config)

@@ -1,4 +1,4 @@
-"""The connector in a real engine in this process: the first layers of SmolLM2-135M-Instruct in fp32.
+"""The connector in a real engine in this process: SmolLM2-135M-Instruct's first layers in fp32.
 
 A plain answer to compare with is computed under a salt of its own, so from nothing that was cached.
 """
@@ -17,7 +17,6 @@ pytest.importorskip("vllm.v1")
 
 from harness import (  # noqa: E402
     SHORT_LAYERS,
-    Answer,
     Engine,
     Facts,
     Ids,
@@ -353,14 +352,14 @@ def test_a_bad_plan_costs_time_only(engine: Engine, rng: random.Random, name: st
 def test_prompt_logprobs_need_the_whole_prompt(engine: Engine, rng: random.Random) -> None:
     facts = engine.keep(some_facts(rng, [30, 40]))
     before = engine.refused()
-    ours = engine.ask(facts.prompt + [9], plan_of(facts), 1, prompt_logprobs=1)
+    ours = engine.ask([*facts.prompt, 9], plan_of(facts), 1, prompt_logprobs=1)
     assert ours.ours["refused"] == "prompt_logprobs"
     assert counted(before, engine.refused()) == {"prompt_logprobs": 1}
 
 
 def test_a_salt_of_ours_is_no_clients(engine: Engine, rng: random.Random) -> None:
     facts = engine.keep(some_facts(rng, [30, 40]))
-    ours = engine.ask(facts.prompt + [9], plan_of(facts), salt="inferscale:encode:acme")
+    ours = engine.ask([*facts.prompt, 9], plan_of(facts), salt="inferscale:encode:acme")
     assert ours.ours["refused"] == "salt"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,19 +12,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm.v1")
 
-from vllm.sampling_params import SamplingParams  # noqa: E402
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
-from vllm.v1.request import Request  # noqa: E402
-
 from inferscale._core import Code  # noqa: E402
 from inferscale.vllm import rope, salt  # noqa: E402
 from inferscale.vllm.layout import LayoutError, describe, pages_of  # noqa: E402
 from inferscale.vllm.leases import RemoteLeases  # noqa: E402
-from inferscale.vllm.messages import Orders, Ready, Report, Verdict  # noqa: E402
+from inferscale.vllm.messages import Greeting, Orders, Ready, Report, Verdict  # noqa: E402
 from inferscale.vllm.paged import runs  # noqa: E402
 from inferscale.vllm.plan import Inject, Span  # noqa: E402
 from inferscale.vllm.settings import Settings  # noqa: E402
 from inferscale.vllm.stats import InferScaleMetrics, InferScaleStats  # noqa: E402
+from vllm.sampling_params import SamplingParams  # noqa: E402
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
+from vllm.v1.request import Request  # noqa: E402
 
 BLOCKS, TOKENS, HEADS, DIM = 7, 16, 3, 8
 
@@ -112,7 +112,7 @@ def test_runs_leave_out_the_null_block(rng: random.Random) -> None:
         expected = [t for t in range(first, first + tokens) if blocks[t // size] != 0]
         found = list(runs(blocks, size, first, tokens))
         assert [t for a, n in found for t in range(a, a + n)] == expected
-        assert all(a + n < b for (a, n), (b, _) in zip(found, found[1:], strict=False))
+        assert all(a + n < b for (a, n), (b, _) in pairwise(found))
 
 
 # ---- rotations
@@ -165,7 +165,7 @@ FINGERPRINT = b"f" * 16
 def sha256(value: Any) -> bytes:
     from vllm.utils.hashing import sha256 as hash_
 
-    return hash_(value)
+    return bytes(hash_(value))
 
 
 init_none_hash(sha256)
@@ -291,14 +291,13 @@ def test_a_remote_lease_is_settled_when_all_ranks_have_said_so() -> None:
 
 def test_workers_are_ready_together_or_not() -> None:
     leases = RemoteLeases(2)
-    assert leases.ready() is None
-    leases.hear(Report(ready={0: Ready("", b"1")}))
-    assert leases.ready() is None
-    leases.hear(Report(ready={1: Ready("", b"1")}))
+    leases.greet([Greeting(0, Ready("", b"1"))])
+    assert "1 of 2" in leases.ready().reason
+    leases.greet([Greeting(1, Ready("", b"1"))])
     assert leases.ready() == Ready("", b"1")
-    leases.hear(Report(ready={1: Ready("", b"2")}))
-    assert "different" in leases.ready().reason  # type: ignore[union-attr]
-    leases.hear(Report(ready={1: Ready("no")}))
+    leases.greet([Greeting(1, Ready("", b"2"))])
+    assert "different" in leases.ready().reason
+    leases.greet([Greeting(1, Ready("no"))])
     assert leases.ready() == Ready("no")
 
 

@@ -1,4 +1,4 @@
-"""The wire object: what is right is understood, and nothing that is wrong does more than raise BadPlan."""
+"""The wire object: what is right is understood, and what is wrong raises BadPlan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import pytest
-
 from inferscale.vllm.plan import BadPlan, Encode, Info, Inject, SelfTest, Span, parse
 
 KEY = "0123456789abcdef0123456789abcdef"
