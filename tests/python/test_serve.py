@@ -1,0 +1,162 @@
+"""The gateway with the real embedded engine, asked over HTTP; by OpenAI's client where it is there."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cli import TIMEOUT_S, Cli
+
+
+class Served:
+    def __init__(self, process: subprocess.Popen[str], hello: dict[str, Any]) -> None:
+        self.process = process
+        self.model = hello["model"]
+        self.url = hello["url"]
+        self.port = int(hello["url"].rsplit(":", 1)[1])
+
+    def request(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        return answer.status, data
+
+    def chat(self, **body: Any) -> dict[str, Any]:
+        status, data = self.request("POST", "/v1/chat/completions", body)
+        assert status == 200, data
+        return json.loads(data)
+
+
+@pytest.fixture
+def served(cli: Cli) -> Iterator[Served]:
+    for text in ("Ana moved to Lisbon in May.", "Ana has a cat called Miso."):
+        assert cli("add", text, "--speaker", "Ana", "--user", "ana").code == 0
+    process = subprocess.Popen(
+        [str(cli.binary), "serve", "--port", "0", "-o", "json", "--plain", "0"],
+        stdout=subprocess.PIPE,
+        env=cli.environment(),
+        text=True,
+    )
+    assert process.stdout is not None
+    yield Served(process, json.loads(process.stdout.readline()))
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(TIMEOUT_S) == 0
+    process.stdout.close()
+
+
+def ask(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_answers_from_injected_memory(served: Served) -> None:
+    question = ask("Where does Ana live?")
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:  # the background encodes
+        answer = served.chat(messages=question, memory={"user": "ana"}, max_tokens=16)
+        if all(fact["injected"] for fact in answer["inferscale"]["facts"]):
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert len(answer["inferscale"]["facts"]) == 2
+    assert "Lisbon" in answer["choices"][0]["message"]["content"]
+    usage = answer["usage"]
+    assert (
+        usage["prompt_tokens_details"]["cached_tokens"] == answer["inferscale"]["injected_tokens"]
+    )
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    text = served.chat(messages=question, memory={"user": "ana", "mode": "text"}, max_tokens=16)
+    assert text["usage"]["prompt_tokens"] == usage["prompt_tokens"]
+    assert text["inferscale"]["injected_tokens"] == 0
+    assert served.chat(messages=question, max_tokens=4)["inferscale"]["facts"] == []
+
+
+def test_streams_and_remembers(served: Served, cli: Cli) -> None:
+    body = {"messages": ask("My dog is called Rex."), "stream": True, "max_tokens": 8}
+    status, data = served.request(
+        "POST", "/v1/chat/completions", {**body, "memory": {"user": "bo", "remember": True}}
+    )
+    assert status == 200
+    events = re.findall(r"^data: (.*)$", data.decode(), re.M)
+    assert events[-1] == "[DONE]"
+    chunks = [json.loads(event) for event in events[:-1]]
+    assert chunks[-1]["choices"][0]["finish_reason"] in ("stop", "length")
+    assert chunks[-1]["inferscale"]["mode"] == "kv"
+    found = cli("search", "dog", "--user", "bo", "-o", "json")
+    assert "Rex" in found.out
+
+
+def test_a_reader_who_leaves_frees_the_model(served: Served) -> None:
+    body = json.dumps(
+        {"messages": ask("Count to one thousand."), "stream": True, "max_tokens": 4000}
+    )
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    leavers = []
+    for _ in range(4):  # twice as many as there are slots
+        leaver = socket.create_connection(("127.0.0.1", served.port))
+        leaver.sendall((head + body).encode())
+        leavers.append(leaver)
+    assert leavers[0].recv(100).startswith(b"HTTP/1.1 200")
+    for leaver in leavers:
+        leaver.close()
+    assert served.chat(messages=ask("Hello"), max_tokens=2)["choices"]
+
+
+def test_errors_and_routes(served: Served) -> None:
+    assert json.loads(served.request("GET", "/v1/models")[1])["data"][0]["id"] == served.model
+    assert json.loads(served.request("GET", "/health")[1])["injection"] is True
+    status, data = served.request("POST", "/v1/chat/completions", {"messages": []})
+    assert status == 400
+    assert json.loads(data)["error"]["type"] == "invalid_request_error"
+
+
+def test_only_this_machine_is_served(cli: Cli) -> None:
+    refused = cli("serve", "--host", "0.0.0.0")
+    assert refused.code == 2
+    assert "proxy" in refused.err
+
+
+def test_openai_client(served: Served) -> None:
+    openai = pytest.importorskip("openai", reason="OpenAI's client is not installed")
+    client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0)
+    assert client.models.list().data[0].id == served.model
+    memory = {"memory": {"user": "ana"}}
+    answer = client.chat.completions.create(
+        model=served.model,
+        messages=ask("Where does Ana live?"),
+        max_tokens=16,
+        extra_body=memory,
+    )
+    assert "Lisbon" in answer.choices[0].message.content
+    assert answer.usage.prompt_tokens_details.cached_tokens > 0
+    assert len(answer.inferscale["facts"]) == 2
+    text, usage = "", None
+    for chunk in client.chat.completions.create(
+        model=served.model,
+        messages=ask("Where does Ana live?"),
+        max_tokens=16,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body=memory,
+    ):
+        usage = chunk.usage or usage
+        text += chunk.choices[0].delta.content or "" if chunk.choices else ""
+    assert text == answer.choices[0].message.content
+    assert usage.prompt_tokens == answer.usage.prompt_tokens
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="other", messages=ask("x"))
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model=served.model, messages=ask("x"), n=2)
