@@ -1,4 +1,4 @@
-"""The gateway with the real embedded engine, asked over HTTP; by OpenAI's client where it is there."""
+"""The gateway with the real embedded engine, over HTTP; by OpenAI's client where it is there."""
 
 import http.client
 import json
