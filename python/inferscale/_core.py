@@ -17,7 +17,14 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
 ABI_VERSION = 1
+KEY_BYTES = 16
 LIBRARY = "libinferscale.so"
 
 
@@ -97,13 +104,17 @@ class _StoreOptions(ctypes.Structure):
     )
 
 
-class _Claim(ctypes.Structure):
-    _fields_ = (
-        ("key", _Key),
-        ("record_token", ctypes.c_uint32),
-        ("tokens", ctypes.c_uint32),
-        ("expected", ctypes.c_void_p),
-    )
+# Structs of which there are many at once are rows of arrays.
+_CLAIM = np.dtype(
+    [("key", "V16"), ("record_token", "u4"), ("tokens", "u4"), ("expected", "u8")], align=True
+)
+_INJECT_SPAN = np.dtype(
+    [
+        *(("lease", "u8"), ("record", "u4"), ("record_token", "u4"), ("tokens", "u4")),
+        *(("position", "i4"), ("page_token", "u4")),
+    ],
+    align=True,
+)
 
 
 class _TierOptions(ctypes.Structure):
@@ -158,17 +169,6 @@ class _CacheSpec(ctypes.Structure):
         ("rotary_dims", ctypes.c_void_p),
         ("rope", ctypes.c_void_p),
         ("layer_rope", ctypes.c_void_p),
-    )
-
-
-class _InjectSpan(ctypes.Structure):
-    _fields_ = (
-        ("lease", ctypes.c_void_p),
-        ("record", ctypes.c_uint32),
-        ("record_token", ctypes.c_uint32),
-        ("tokens", ctypes.c_uint32),
-        ("position", ctypes.c_int32),
-        ("page_token", ctypes.c_uint32),
     )
 
 
@@ -269,10 +269,6 @@ def _open(name: str, *arguments: Any) -> int:
     return handle.value
 
 
-def _keys(keys: Sequence[bytes]) -> Any:
-    return (_Key * len(keys)).from_buffer_copy(b"".join(keys)) if keys else None
-
-
 def _key(key: bytes) -> _Key:
     return _Key.from_buffer_copy(key)
 
@@ -314,13 +310,13 @@ class Device(_Handle):
         super().__init__(_open("device_open", ordinal, plugin.encode() if plugin else None))
 
 
-class Claim(NamedTuple):
+class Claims(NamedTuple):
     """Prompt tokens [first, first + tokens) are said to be a record's from `record_token` on."""
 
-    key: bytes
-    record_token: int
-    first: int
-    tokens: int
+    keys: bytes  # 16 of each
+    record_token: Ints
+    first: Ints
+    tokens: Ints
 
 
 class Store(_Handle):
@@ -349,21 +345,25 @@ class Store(_Handle):
         )
         super().__init__(_open("store_open", ctypes.byref(options)))
 
-    def verify(self, owner: Owner, prompt: Sequence[int], claims: Sequence[Claim]) -> list[int]:
+    def verify(self, owner: Owner, prompt: Sequence[int], claims: Claims) -> Codes:
         """A code for each claim. Claims must lie inside the prompt."""
-        if not claims:
-            return []
+        count = len(claims.first)
+        codes = np.zeros(count, np.int32)
+        if not count:
+            return codes
         tokens = array("i", prompt)
-        base, item = tokens.buffer_info()[0], tokens.itemsize
-        asked = (_Claim * len(claims))(
-            *(_Claim(_key(c.key), c.record_token, c.tokens, base + c.first * item) for c in claims)
+        asked = np.empty(count, _CLAIM)
+        asked["key"] = np.frombuffer(claims.keys, "V16")
+        asked["record_token"], asked["tokens"] = claims.record_token, claims.tokens
+        asked["expected"] = tokens.buffer_info()[0] + claims.first * tokens.itemsize
+        _call(
+            *("store_verify", self.handle, _owner(owner)),
+            *(asked.ctypes.data, count, codes.ctypes.data),
         )
-        codes = (ctypes.c_int32 * len(claims))()
-        _call("store_verify", self.handle, _owner(owner), asked, len(claims), codes)
-        return list(codes)
+        return codes
 
     def erase(self, keys: Sequence[bytes]) -> None:
-        _call("store_erase", self.handle, _keys(keys), len(keys))
+        _call("store_erase", self.handle, b"".join(keys), len(keys))
 
 
 class Tier(_Handle):
@@ -404,15 +404,17 @@ class Tier(_Handle):
 class Lease(_Handle):
     _closer = "lease_close"
 
-    def __init__(self, tier: Tier, owner: Owner, keys: Sequence[bytes]) -> None:
-        self._codes = (ctypes.c_int32 * len(keys))()
-        super().__init__(_open("lease_open", tier.handle, _owner(owner), _keys(keys), len(keys)))
+    def __init__(self, tier: Tier, owner: Owner, keys: bytes) -> None:
+        """`keys`: 16 bytes of each."""
+        count = len(keys) // KEY_BYTES
+        self._codes = np.zeros(count, np.int32)
+        super().__init__(_open("lease_open", tier.handle, _owner(owner), keys, count))
 
-    def poll(self) -> list[int] | None:
+    def poll(self) -> Codes | None:
         """A code for each key, or None while the lease is pending."""
-        if _call("lease_poll", self.handle, self._codes) == Code.PENDING:
+        if _call("lease_poll", self.handle, self._codes.ctypes.data) == Code.PENDING:
             return None
-        return list(self._codes)
+        return self._codes
 
 
 class Capture(_Handle):
@@ -486,13 +488,15 @@ class CacheSpec:
     v_scale: Sequence[float] = ()
 
 
-class InjectSpan(NamedTuple):
+class InjectSpans(NamedTuple):
+    """Of one lease; a number of each span in each column."""
+
     lease: Lease
-    record: int
-    record_token: int
-    tokens: int
-    position: int
-    page_token: int
+    record: Ints  # of the lease
+    record_token: Ints
+    tokens: Ints
+    position: Ints
+    page_token: Ints
 
 
 class CaptureSpan(NamedTuple):
@@ -553,20 +557,21 @@ class Cache(_Handle):
             _open("cache_open", device.handle if device else None, ctypes.byref(c_spec))
         )
 
-    def inject(self, spans: Sequence[InjectSpan], pages: Sequence[int], stream: int = 0) -> None:
-        self._move("inject", _InjectSpan, spans, pages, stream)
+    def inject(self, spans: Sequence[InjectSpans], pages: Sequence[int], stream: int = 0) -> None:
+        rows = np.empty(sum(len(of.record) for of in spans), _INJECT_SPAN)
+        at = 0
+        for of in spans:
+            part = rows[at : at + len(of.record)]
+            part["lease"] = of.lease.handle
+            for name, column in zip(InjectSpans._fields[1:], of[1:], strict=True):
+                part[name] = column
+            at += len(part)
+        self._move("inject", rows.ctypes.data, len(rows), pages, stream)
 
     def capture(self, spans: Sequence[CaptureSpan], pages: Sequence[int], stream: int = 0) -> None:
-        self._move("capture_spans", _CaptureSpan, spans, pages, stream)
+        rows = (_CaptureSpan * len(spans))(*((span[0].handle, *span[1:]) for span in spans))
+        self._move("capture_spans", rows, len(spans), pages, stream)
 
-    def _move(
-        self,
-        name: str,
-        kind: Any,
-        spans: Sequence[InjectSpan] | Sequence[CaptureSpan],
-        pages: Sequence[int],
-        stream: int,
-    ) -> None:
-        c_spans = (kind * len(spans))(*((span[0].handle, *span[1:]) for span in spans))
+    def _move(self, name: str, rows: Any, count: int, pages: Sequence[int], stream: int) -> None:
         ids = array("i", pages)
-        _call(name, self.handle, c_spans, len(spans), ids.buffer_info()[0], len(ids), stream)
+        _call(name, self.handle, rows, count, ids.buffer_info()[0], len(ids), stream)

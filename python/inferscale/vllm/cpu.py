@@ -7,22 +7,23 @@ cache of plain layout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from inferscale._core import (
     Cache,
     CacheSpec,
-    Capture,
     CaptureSpan,
-    InjectSpan,
+    InjectSpans,
     Lease,
     Shape,
     Strides,
 )
 from inferscale.vllm.layout import LayoutError
+from inferscale.vllm.messages import Blocks, Load
 from inferscale.vllm.paged import Piece, runs
 from inferscale.vllm.rope import Ropes
 
@@ -117,21 +118,12 @@ class CpuMover:
     def close(self) -> None:
         self._cache.close()
 
-    def inject(self, pieces: Sequence[Piece], stream: int) -> None:
-        for batch in _batches(pieces):
+    def inject(self, loads: Sequence[tuple[Lease, Load]], stream: int) -> None:
+        for batch in _batches(list(pieces_of(loads))):
             spans, at = [], 0
             for piece in batch:
-                assert isinstance(piece.handle, Lease)
-                spans.append(
-                    InjectSpan(
-                        piece.handle,
-                        piece.record,
-                        piece.record_token,
-                        piece.tokens,
-                        piece.first,
-                        at,
-                    )
-                )
+                row = (piece.record, piece.record_token, piece.tokens, piece.first, at)
+                spans.append(InjectSpans(piece.handle, *(np.array([n]) for n in row)))
                 at += piece.tokens
             self._cache.inject(spans, [0], stream)
             for number, (group, base) in enumerate(self._numbered()):
@@ -143,7 +135,8 @@ class CpuMover:
                     )
 
     def capture(self, pieces: Sequence[Piece], stream: int) -> None:
-        for batch in _batches(pieces):
+        parts = [_Part(p.capture, 0, p.record_token, p.first, p.tokens, p.blocks) for p in pieces]
+        for batch in _batches(parts):
             for number, (group, base) in enumerate(self._numbered()):
                 rows, slots = _slots(batch, number, group[0].block_tokens)
                 block = torch.div(slots, group[0].block_tokens, rounding_mode="floor")
@@ -156,7 +149,6 @@ class CpuMover:
                     self._stage[base + i].index_copy_(1, rows, memory[index, place])
             spans, at = [], 0
             for piece in batch:
-                assert isinstance(piece.handle, Capture)
                 spans.append(
                     CaptureSpan(piece.handle, piece.record_token, piece.tokens, piece.first, at)
                 )
@@ -172,9 +164,27 @@ class CpuMover:
         return numbered
 
 
-def _batches(pieces: Sequence[Piece]) -> list[list[Piece]]:
+class _Part(NamedTuple):
+    """Some tokens of a record, and the blocks of their request."""
+
+    handle: Any  # a lease or a capture
+    record: int  # of a lease
+    record_token: int
+    first: int
+    tokens: int
+    blocks: Blocks
+
+
+def pieces_of(loads: Sequence[tuple[Lease, Load]]) -> Iterator[_Part]:
+    for lease, load in loads:
+        columns = (load.record, load.record_token, load.first, load.tokens)
+        for row in zip(*(column.tolist() for column in columns), strict=True):
+            yield _Part(lease, *row, load.blocks)
+
+
+def _batches(pieces: Sequence[_Part]) -> list[list[_Part]]:
     """The pieces, cut and put together so that each batch fills at most the stage."""
-    batches: list[list[Piece]] = [[]]
+    batches: list[list[_Part]] = [[]]
     room = STAGE_TOKENS
     for piece in pieces:
         done = 0
@@ -184,7 +194,7 @@ def _batches(pieces: Sequence[Piece]) -> list[list[Piece]]:
                 room = STAGE_TOKENS
             tokens = min(room, piece.tokens - done)
             batches[-1].append(
-                Piece(
+                _Part(
                     piece.handle,
                     piece.record,
                     piece.record_token + done,
@@ -199,7 +209,7 @@ def _batches(pieces: Sequence[Piece]) -> list[list[Piece]]:
 
 
 def _slots(
-    batch: Sequence[Piece], number: int, block_tokens: int
+    batch: Sequence[_Part], number: int, block_tokens: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of the stage and their slots in the group's cache, without those in the null block."""
     rows: list[int] = []

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from inferscale._core import KEY_BYTES, Codes
 from inferscale.vllm.messages import Greeting, LeaseOrder, Orders, Ready, Report, merge
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class Leases(Protocol):
-    def open(self, tenant: str, keys: Sequence[bytes]) -> int: ...
+    def open(self, tenant: str, keys: bytes) -> int:
+        """`keys`: 16 bytes of each."""
 
-    def poll(self, lease: int) -> Sequence[int] | None:
+    def poll(self, lease: int) -> Sequence[int] | Codes | None:
         """A code for each key, or None while it is pending."""
 
     def close(self, lease: int) -> None: ...
@@ -41,12 +43,12 @@ class DirectLeases:
         self._worker = worker
         self._numbers = itertools.count()
 
-    def open(self, tenant: str, keys: Sequence[bytes]) -> int:
+    def open(self, tenant: str, keys: bytes) -> int:
         lease = next(self._numbers)
         self._worker.open_lease(lease, tenant, keys)
         return lease
 
-    def poll(self, lease: int) -> Sequence[int] | None:
+    def poll(self, lease: int) -> Sequence[int] | Codes | None:
         return self._worker.poll_lease(lease)
 
     def close(self, lease: int) -> None:
@@ -74,10 +76,10 @@ class RemoteLeases:
         self._heard: dict[int, tuple[int, tuple[int, ...]]] = {}  # of open leases
         self._workers: dict[int, Ready] = {}
 
-    def open(self, tenant: str, keys: Sequence[bytes]) -> int:
+    def open(self, tenant: str, keys: bytes) -> int:
         lease = next(self._numbers)
-        self._heard[lease] = (0, (0,) * len(keys))
-        self._opens.append(LeaseOrder(lease, tenant, tuple(keys)))
+        self._heard[lease] = (0, (0,) * (len(keys) // KEY_BYTES))
+        self._opens.append(LeaseOrder(lease, tenant, keys))
         return lease
 
     def poll(self, lease: int) -> Sequence[int] | None:

@@ -10,7 +10,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
-from inferscale._core import Code, Shape
+from inferscale._core import Code, Ints, Shape
 
 Blocks = tuple[list[int], ...]  # of each KV cache group
 
@@ -19,21 +19,18 @@ Blocks = tuple[list[int], ...]  # of each KV cache group
 class LeaseOrder:
     lease: int
     tenant: str
-    keys: tuple[bytes, ...]  # without a rank
+    keys: bytes  # 16 of each, without a rank
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSpan:
-    record: int  # of the lease
-    record_token: int
-    first: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Load:
+    """Spans of a request, one behind the other without a gap; a number of each in each column."""
+
     lease: int
-    spans: tuple[LoadSpan, ...]
+    record: Ints  # of the lease
+    record_token: Ints
+    first: Ints
+    tokens: Ints
     blocks: Blocks
 
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from inferscale._core import Cache, Capture, CaptureSpan, InjectSpan, Lease
+import numpy as np
+
+from inferscale._core import Cache, Capture, CaptureSpan, InjectSpans, Lease
 from inferscale.vllm.layout import pages_of
+from inferscale.vllm.messages import Load
 
 NULL_BLOCK = 0  # what the scheduler puts where a sliding window has passed
 
@@ -18,8 +21,7 @@ class Piece:
     """Prompt tokens [first, first + tokens) of a request with these blocks (of each group) are a
     record's from `record_token` on."""
 
-    handle: Lease | Capture
-    record: int  # of a lease
+    capture: Capture
     record_token: int
     first: int
     tokens: int
@@ -27,7 +29,7 @@ class Piece:
 
 
 class Mover(Protocol):
-    def inject(self, pieces: Sequence[Piece], stream: int) -> None: ...
+    def inject(self, loads: Sequence[tuple[Lease, Load]], stream: int) -> None: ...
     def capture(self, pieces: Sequence[Piece], stream: int) -> None: ...
     def close(self) -> None: ...
 
@@ -45,15 +47,26 @@ class PagedMover:
     def __init__(self, groups: Sequence[Group]) -> None:
         self._groups = groups
 
-    def inject(self, pieces: Sequence[Piece], stream: int) -> None:
+    def inject(self, loads: Sequence[tuple[Lease, Load]], stream: int) -> None:
         for number, group in enumerate(self._groups):
-            spans: list[InjectSpan] = []
+            spans: list[InjectSpans] = []
             pages: list[int] = []
-            for piece, first, tokens in _cut(pieces, number, group.block_tokens):
-                assert isinstance(piece.handle, Lease)
-                at = _place(pages, piece, number, group, first, tokens)
-                token = piece.record_token + first - piece.first
-                spans.append(InjectSpan(piece.handle, piece.record, token, tokens, first, at))
+            for lease, load in loads:
+                blocks = load.blocks[number]
+                load = without_null(load, blocks, group.block_tokens)
+                if not len(load.first):
+                    continue
+                # The blocks of the whole request's run, in which the spans follow each other.
+                low = int(load.first[0]) // group.block_tokens
+                high = int(load.first[-1] + load.tokens[-1] - 1) // group.block_tokens + 1
+                base = len(pages) * (group.block_tokens // group.split) - low * group.block_tokens
+                pages.extend(pages_of(blocks[low:high], group.split))
+                spans.append(
+                    InjectSpans(
+                        *(lease, load.record, load.record_token, load.tokens),
+                        *(load.first, base + load.first),
+                    )
+                )
             if spans:
                 group.cache.inject(spans, pages, stream)
 
@@ -62,10 +75,9 @@ class PagedMover:
             spans: list[CaptureSpan] = []
             pages: list[int] = []
             for piece, first, tokens in _cut(pieces, number, group.block_tokens):
-                assert isinstance(piece.handle, Capture)
                 at = _place(pages, piece, number, group, first, tokens)
                 token = piece.record_token + first - piece.first
-                spans.append(CaptureSpan(piece.handle, token, tokens, first, at))
+                spans.append(CaptureSpan(piece.capture, token, tokens, first, at))
             if spans:
                 group.cache.capture(spans, pages, stream)
 
@@ -83,6 +95,25 @@ def _cut(
             (piece, first, tokens)
             for first, tokens in runs(piece.blocks[number], block_tokens, piece.first, piece.tokens)
         )
+
+
+def without_null(load: Load, blocks: Sequence[int], block_tokens: int) -> Load:
+    """The load without the tokens in the null block, which are there only under sliding windows."""
+    low = int(load.first[0]) // block_tokens
+    high = int(load.first[-1] + load.tokens[-1] - 1) // block_tokens + 1
+    if NULL_BLOCK not in blocks[low:high]:
+        return load
+    rows = [
+        (record, token + at - first, at, count)
+        for record, token, first, tokens in zip(
+            *(load.record.tolist(), load.record_token.tolist()),
+            *(load.first.tolist(), load.tokens.tolist()),
+            strict=True,
+        )
+        for at, count in runs(blocks, block_tokens, first, tokens)
+    ]
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    return Load(load.lease, *columns, load.blocks)
 
 
 def runs(

@@ -6,13 +6,21 @@ a number. Unknown members are ignored, so that a gateway may be newer than its e
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
 
 VERSION = 1
 NAME = "inferscale"  # of the object
 MAX_TENANT_BYTES = 255
+KEY_BYTES = 16
 
 
 class BadPlan(Exception):
@@ -21,8 +29,7 @@ class BadPlan(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Prompt tokens [first, first + tokens) are the record's from `record_token` on."""
 
     first: int
@@ -30,26 +37,39 @@ class Span:
     record_token: int
     key: bytes
 
-    @property
-    def end(self) -> int:
-        return self.first + self.tokens
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Inject:
+    """Columns and not rows: a plan of hundreds of spans costs as little as one of a few."""
+
     tenant: str  # records of the empty one are everybody's
-    spans: tuple[Span, ...]  # sorted, disjoint, inside the prompt
+    # Of each span; spans are sorted, disjoint and inside the prompt.
+    first: Ints
+    tokens: Ints
+    record_token: Ints
+    keys: bytes  # 16 of each
     exact: int  # stored KV of the prompt's first `exact` tokens equals what vLLM computes for them
 
-    def groups(self) -> list[list[int]]:
+    @staticmethod
+    def of(tenant: str, spans: Sequence[Span], exact: int = 0) -> Inject:
+        columns = [np.array([s[i] for s in spans], np.int64) for i in range(3)]
+        return Inject(tenant, *columns, b"".join(s.key for s in spans), exact)
+
+    @property
+    def end(self) -> Ints:
+        return self.first + self.tokens
+
+    @property
+    def spans(self) -> list[Span]:
+        columns = (self.first.tolist(), self.tokens.tolist(), self.record_token.tolist())
+        keys = (self.keys[i : i + KEY_BYTES] for i in range(0, len(self.keys), KEY_BYTES))
+        return [Span(*row) for row in zip(*columns, keys, strict=True)]
+
+    def groups(self) -> list[range]:
         """Indices of the spans, in runs without a gap."""
-        runs: list[list[int]] = []
-        for i, span in enumerate(self.spans):
-            if runs and self.spans[i - 1].end == span.first:
-                runs[-1].append(i)
-            else:
-                runs.append([i])
-        return runs
+        gaps = np.flatnonzero(self.first[1:] != self.end[:-1]) + 1
+        bounds = [0, *gaps.tolist(), len(self.first)]
+        return [range(a, b) for a, b in itertools.pairwise(bounds) if a < b]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +125,18 @@ def _inject(plan: dict[Any, Any], prompt_tokens: int) -> Inject:
     exact = _int(plan.get("exact", 0))
     if exact < 0:
         raise BadPlan("range")
-    spans: list[Span] = []
-    end = 0
-    for item in _list(plan.get("spans"), prompt_tokens):
-        first, tokens, record_token, key = _row(item, 4)
-        span = Span(_int(first), _int(tokens), _int(record_token), _key(key))
-        if span.tokens <= 0 or not 0 <= span.record_token < 2**31 or span.end > prompt_tokens:
-            raise BadPlan("range")
-        if span.first < end:
-            raise BadPlan("overlap" if span.first >= 0 else "range")
-        end = span.end
-        spans.append(span)
-    return Inject(_tenant(plan), tuple(spans), exact)
+    rows = _list(plan.get("spans"), prompt_tokens)
+    if set(map(type, rows)) - {list, tuple} or set(map(len, rows)) - {4}:
+        raise BadPlan("malformed")
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    first, tokens, record_token = (_ints(column) for column in columns[:3])
+    keys = _keys(columns[3])
+    good = (first >= 0) & (tokens > 0) & (tokens <= prompt_tokens - first)
+    if not (good & (record_token >= 0) & (record_token < 2**31)).all():
+        raise BadPlan("range")
+    if (first[1:] < (first + tokens)[:-1]).any():
+        raise BadPlan("overlap")
+    return Inject(_tenant(plan), first, tokens, record_token, keys, exact)
 
 
 def _encode(plan: dict[Any, Any], prompt_tokens: int) -> Encode:
@@ -143,6 +163,15 @@ def _int(value: object) -> int:
     return value
 
 
+def _ints(values: Sequence[object]) -> Ints:
+    if set(map(type, values)) - {int}:
+        raise BadPlan("malformed")
+    try:
+        return np.frombuffer(array("q", values), np.int64)  # type: ignore[arg-type]
+    except OverflowError:
+        raise BadPlan("range") from None
+
+
 def _list(value: object, limit: int) -> list[Any]:
     """Disjoint pieces of a prompt are no more than its tokens."""
     if not isinstance(value, list):
@@ -159,15 +188,19 @@ def _row(value: object, length: int) -> Sequence[Any]:
 
 
 def _key(value: object) -> bytes:
-    if not isinstance(value, str) or len(value) != 32:
+    return _keys([value])
+
+
+def _keys(values: Sequence[Any]) -> bytes:
+    if set(map(type, values)) - {str} or set(map(len, values)) - {2 * KEY_BYTES}:
         raise BadPlan("malformed")
     try:
-        key = bytes.fromhex(value)
+        keys = bytes.fromhex("".join(values))
     except ValueError:
         raise BadPlan("malformed") from None
-    if len(key) != 16:  # fromhex skips blanks
+    if len(keys) != KEY_BYTES * len(values):  # fromhex skips blanks
         raise BadPlan("malformed")
-    return key
+    return keys
 
 
 def _tenant(plan: dict[Any, Any]) -> str:

@@ -12,8 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferscale.vllm.plan import Inject
+import numpy as np
+import numpy.typing as npt
 
+from inferscale import _core
+from inferscale.vllm.plan import KEY_BYTES, Inject
+
+Flags = npt.NDArray[np.bool_]
 PREFIX = "inferscale:"  # of salts that are ours alone
 
 
@@ -25,22 +30,33 @@ class Mark:
     digest: bytes
 
 
-def marks(plan: Inject, good: Sequence[bool], fingerprint: bytes) -> list[Mark]:
+def marks(plan: Inject, good: Flags, fingerprint: bytes) -> list[Mark]:
     """One for each group of spans that holds inexact KV; spans that are not `good` are computed."""
     found: list[Mark] = []
+    counts = good & (plan.end > plan.exact)
+    rows = np.stack((plan.first, plan.tokens, plan.record_token), axis=1)
+    keys = np.frombuffer(plan.keys, np.uint8).reshape(-1, KEY_BYTES)
     for group in plan.groups():
-        spans = [plan.spans[i] for i in group if good[i] and plan.spans[i].end > plan.exact]
-        if not spans:
+        of = np.flatnonzero(counts[group.start : group.stop]) + group.start
+        if not len(of):
             continue
-        text = hashlib.sha256(b"inferscale\0" + fingerprint)
-        tenant = plan.tenant.encode()
-        text.update(len(tenant).to_bytes(4, "little") + tenant)
-        for span in spans:
-            text.update(span.key)
-            for number in (span.first, span.tokens, span.record_token):
-                text.update(number.to_bytes(8, "little"))
-        found.append(Mark(max(spans[0].first, plan.exact), text.digest()))
+        digest = _core.hash128(
+            b"inject", fingerprint, plan.tenant.encode(), rows[of].tobytes(), keys[of].tobytes()
+        )
+        found.append(Mark(max(int(plan.first[of[0]]), plan.exact), digest))
     return found
+
+
+def of_mark(mark: Mark) -> str:
+    """What a gateway may give as `cache_salt` of a request whose first mark this is: the request
+    is salted whole, and its prompt need not be hashed a second time."""
+    return f"{PREFIX}{mark.digest.hex()}"
+
+
+def keep_out(request: Any) -> None:
+    """Nobody's own salt may be one of ours."""
+    if (request.cache_salt or "").startswith(PREFIX):
+        whole(request, "foreign")
 
 
 def mix(request: Any, marked: Sequence[Mark], block_tokens: int) -> bool:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import vllm
 from vllm.logger import init_logger
 
 from inferscale import _core
-from inferscale._core import Claim, Code, Owner
+from inferscale._core import KEY_BYTES, Claims, Code, Codes, Owner
 from inferscale.vllm import salt
 from inferscale.vllm.leases import DirectLeases, Leases, RemoteLeases
 from inferscale.vllm.messages import (
@@ -24,7 +25,6 @@ from inferscale.vllm.messages import (
     CaptureOrder,
     Greeting,
     Load,
-    LoadSpan,
     Orders,
     Ready,
     Report,
@@ -33,10 +33,11 @@ from inferscale.vllm.messages import (
 )
 from inferscale.vllm.paged import NULL_BLOCK
 from inferscale.vllm.plan import BadPlan, Encode, Info, Inject, Record, SelfTest, Span, parse
+from inferscale.vllm.salt import Flags
 from inferscale.vllm.settings import MIB, Settings
 from inferscale.vllm.stats import REFUSED, InferScaleStats
 from inferscale.vllm.tokenizer import tokenizer_facts
-from inferscale.vllm.worker import rank_key, workers
+from inferscale.vllm.worker import rank_key, rank_keys, workers
 
 logger = init_logger(__name__)
 
@@ -48,12 +49,11 @@ class Injection:
     """A request whose prompt is to be taken from stored KV."""
 
     plan: Inject
-    good: list[bool]  # of each span: its tokens are those of its record
-    keys: list[bytes] = field(default_factory=list)  # of the lease
-    lease: int | None = None
+    good: Flags  # of each span: its tokens are those of its record
+    lease: int | None = None  # of the good ones' records, in their order
     asked: float | None = None  # when it was first waited for
     late: bool = False
-    settled: bool = False  # and what the lease does not hold is counted
+    held: Flags | None = None  # once the lease is settled: good, and at hand
     end: int = 0  # of the last claim
     injected: int = 0  # tokens
 
@@ -109,6 +109,7 @@ class Scheduler:
         try:
             plan = parse(request.kv_transfer_params, request.num_prompt_tokens)
             if plan is None:
+                salt.keep_out(request)
                 return
             if isinstance(plan, Info):
                 self._answers[request.request_id] = {}  # made when it is asked for
@@ -143,7 +144,6 @@ class Scheduler:
             ),
             ("prompt_logprobs", sampling is not None and sampling.prompt_logprobs is not None),
             ("resumable", bool(getattr(request, "resumable", False))),
-            ("salt", (request.cache_salt or "").startswith(salt.PREFIX)),
         ):
             if bad:
                 raise BadPlan(reason)
@@ -153,34 +153,33 @@ class Scheduler:
             raise BadPlan("untested")
         if not self._verdict.passed:
             raise BadPlan("failed_test")
-        injection = self._open(request, plan, ready)
-        marks = salt.marks(plan, injection.good, ready.fingerprint)
+        good = self._open(request, plan, ready).good
+        marks = salt.marks(plan, good, ready.fingerprint)
+        if marks and request.cache_salt == salt.of_mark(marks[0]):
+            marks = marks[1:]
+        else:
+            salt.keep_out(request)
         if marks and not salt.mix(request, marks, self._block_tokens):
             self._count("whole_salts")
 
     def _open(self, request: Any, plan: Inject, ready: Ready) -> Injection:
         """Compares the spans' tokens, and asks for the records of those that are right."""
         assert ready.shape is not None
-        claims = [
-            Claim(rank_key(s.key, 0, self._ranks), s.record_token, s.first, s.tokens)
-            for s in plan.spans
-        ]
+        keys = rank_keys(plan.keys, 0, self._ranks)
+        claims = Claims(keys, plan.record_token, plan.first, plan.tokens)
         owner = Owner(plan.tenant, ready.fingerprint, ready.shape)
         codes = self._store.verify(owner, request.prompt_token_ids, claims)
-        for code in codes:
-            if code != Code.OK:
-                self._refuse(Code(code).name.lower())
-        injection = Injection(plan, [code == Code.OK for code in codes])
-        injection.keys = list(
-            dict.fromkeys(s.key for s, ok in zip(plan.spans, injection.good, strict=True) if ok)
-        )
-        if injection.keys:
-            injection.lease = self._leases.open(plan.tenant, injection.keys)
+        self._refuse_all(codes)
+        injection = Injection(plan, codes == Code.OK)
+        if injection.good.any():
+            every = np.frombuffer(plan.keys, f"V{KEY_BYTES}")
+            injection.lease = self._leases.open(plan.tenant, every[injection.good].tobytes())
         self._injections[request.request_id] = injection
         return injection
 
     def _encode(self, request: Any, plan: Encode) -> None:
         # Its prefix-cache hits are other encode requests' blocks: nothing was ever injected there.
+        salt.keep_out(request)
         salt.whole(request, f"encode:{plan.tenant}")
         self._encodings[request.request_id] = self._encoding(request, plan.tenant, plan.records)
 
@@ -200,8 +199,8 @@ class Scheduler:
                 raise BadPlan("tokens")
             if not self._test_key:
                 raise BadPlan("untested")
-            spans = tuple(Span(i, 1, 0, self._test_key) for i in range(tokens - 1))
-            self._open(request, Inject(TEST_TENANT, spans, 0), ready)
+            spans = [Span(i, 1, 0, self._test_key) for i in range(tokens - 1)]
+            self._open(request, Inject.of(TEST_TENANT, spans), ready)
             record = Record(os.urandom(16), 0, tokens)
         salt.whole(request, f"self_test:{os.urandom(8).hex()}")
         encoding = self._encoding(request, TEST_TENANT, [record])
@@ -215,8 +214,8 @@ class Scheduler:
         injection = self._injections.get(request.request_id)
         if injection is None or injection.lease is None:
             return 0
-        spans, last = injection.plan.spans, request.num_prompt_tokens - 1
-        if min(_covered(spans, injection.good, computed), last) <= computed:
+        plan, last = injection.plan, request.num_prompt_tokens - 1
+        if min(covered(plan, injection.good, computed), last) <= computed:
             return 0
         codes = self._leases.poll(injection.lease)
         if codes is None:
@@ -228,17 +227,11 @@ class Scheduler:
             self._refuse("late", int(not injection.late))
             injection.late = True
             return 0
-        held = dict(zip(injection.keys, codes, strict=True))
-        if not injection.settled:
-            injection.settled = True
-            for code in codes:
-                if code != Code.OK:
-                    self._refuse(Code(code).name.lower())
-        at_hand = [
-            good and held[span.key] == Code.OK
-            for span, good in zip(spans, injection.good, strict=True)
-        ]
-        injection.end = min(_covered(spans, at_hand, computed), last)
+        if injection.held is None:
+            injection.held = injection.good.copy()
+            injection.held[injection.good] = np.asarray(codes) == Code.OK
+            self._refuse_all(codes)
+        injection.end = min(covered(plan, injection.held, computed), last)
         return max(injection.end - computed, 0)
 
     def follows(self, request: Any) -> bool:
@@ -252,16 +245,16 @@ class Scheduler:
         if not external or injection is None:
             return
         assert injection.lease is not None
-        low, high = injection.end - external, injection.end
-        record = {key: i for i, key in enumerate(injection.keys)}
-        spans = []
-        for span in injection.plan.spans:
-            first, end = max(span.first, low), min(span.end, high)
-            if first < end:
-                token = span.record_token + first - span.first
-                spans.append(LoadSpan(record[span.key], token, first, end - first))
         if encoding is not None or not self._settings.noop:
-            self._orders.loads.append(Load(injection.lease, tuple(spans), blocks))
+            plan, low, high = injection.plan, injection.end - external, injection.end
+            of = slice(np.searchsorted(plan.end, low, "right"), np.searchsorted(plan.first, high))
+            first = np.maximum(plan.first[of], low)
+            tokens = np.minimum(plan.end[of], high) - first
+            record_token = plan.record_token[of] + first - plan.first[of]
+            record = np.cumsum(injection.good)[of] - 1  # the lease's are the good ones'
+            self._orders.loads.append(
+                Load(injection.lease, record, record_token, first, tokens, blocks)
+            )
         self._count("injected_requests", int(injection.injected == 0))
         self._count("injected_tokens", external)
         injection.injected = external
@@ -363,7 +356,7 @@ class Scheduler:
         return {"inferscale": {"v": 1, **(answer or self.info())}}
 
     def _end_test(self, injection: Injection) -> None:
-        if injection.injected != len(injection.plan.spans):
+        if injection.injected != len(injection.plan.first):
             self._verdict = None
             self._failure = "the self-test's record was not at hand"
         self._store.erase([rank_key(self._test_key, r, self._ranks) for r in range(self._ranks)])
@@ -432,20 +425,23 @@ class Scheduler:
     def _refuse(self, reason: str, count: int = 1) -> None:
         self._count(REFUSED + reason, count)
 
+    def _refuse_all(self, codes: Sequence[int] | Codes) -> None:
+        every = np.asarray(codes)
+        for code in every[every != Code.OK].tolist():
+            self._refuse(Code(code).name.lower())
+
     def shutdown(self) -> None:
         self._store.close()
 
 
-def _covered(spans: Sequence[Span], good: Sequence[bool], start: int) -> int:
+def covered(plan: Inject, good: Flags, start: int) -> int:
     """How far from `start` on the good spans go without a gap."""
-    end = start
-    for span, ok in zip(spans, good, strict=True):
-        if span.end <= end:
-            continue
-        if span.first > end or not ok:
-            break
-        end = span.end
-    return end
+    at = int(np.searchsorted(plan.end, start, "right"))
+    first, end, ok = plan.first[at:], plan.end[at:], good[at:]
+    if not len(first) or first[0] > start or not ok[0]:
+        return start
+    stops = np.flatnonzero((first[1:] != end[:-1]) | ~ok[1:])
+    return int(end[stops[0]] if len(stops) else end[-1])
 
 
 def _hash_block_tokens(vllm_config: Any, kv_cache_config: Any) -> int:

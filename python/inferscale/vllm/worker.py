@@ -12,17 +12,18 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.logger import init_logger
 
 from inferscale import _core
-from inferscale._core import Capture, Code, CoreError, Dtype, Lease, Owner, Shape
+from inferscale._core import KEY_BYTES, Capture, Code, Codes, CoreError, Dtype, Lease, Owner, Shape
 from inferscale.vllm import rope
 from inferscale.vllm.cpu import CpuLayer, CpuMover
 from inferscale.vllm.fingerprint import FingerprintError, fingerprint
 from inferscale.vllm.layout import Layout, LayoutError, describe
-from inferscale.vllm.messages import Greeting, Orders, Ready, Report, Verdict
+from inferscale.vllm.messages import Greeting, Load, Orders, Ready, Report, Verdict
 from inferscale.vllm.paged import Group, Mover, PagedMover, Piece
 from inferscale.vllm.settings import Settings
 from inferscale.vllm.support import Model, Unsupported, examine
@@ -44,6 +45,14 @@ def rank_key(key: bytes, rank: int, ranks: int) -> bytes:
     if ranks == 1:
         return key
     return _core.hash128(key, rank.to_bytes(4, "little"), ranks.to_bytes(4, "little"))
+
+
+def rank_keys(keys: bytes, rank: int, ranks: int) -> bytes:
+    """The same of many keys, one after the other."""
+    if ranks == 1:
+        return keys
+    each = (keys[i : i + KEY_BYTES] for i in range(0, len(keys), KEY_BYTES))
+    return b"".join(rank_key(key, rank, ranks) for key in each)
 
 
 class Worker:
@@ -124,14 +133,11 @@ class Worker:
         if orders.loads:
             records.mover.inject(list(self._loads(orders)), records.stream())
 
-    def _loads(self, orders: Orders) -> Iterator[Piece]:
+    def _loads(self, orders: Orders) -> Iterator[tuple[Lease, Load]]:
         for load in orders.loads:
             lease = self._leases[load.lease]
             assert isinstance(lease, Lease), "a lease without records was claimed"
-            for span in load.spans:
-                yield Piece(
-                    lease, span.record, span.record_token, span.first, span.tokens, load.blocks
-                )
+            yield lease, load
 
     def save(self, orders: Orders) -> None:
         records = self._records
@@ -146,7 +152,7 @@ class Worker:
             except CoreError as error:
                 self._count(f"refused_capture_{Code(error.code).name.lower()}")
         pieces = [
-            Piece(capture, 0, span.record_token, span.first, span.tokens, span.blocks)
+            Piece(capture, span.record_token, span.first, span.tokens, span.blocks)
             for span in orders.saves
             if (capture := self._captures.get(span.capture)) is not None
         ]
@@ -179,7 +185,7 @@ class Worker:
             codes = self.poll_lease(number)
             if codes is not None:
                 self._pending.discard(number)
-                self._report.leases[number] = (1, tuple(codes))
+                self._report.leases[number] = (1, tuple(map(int, codes)))
         now = time.monotonic()
         if self._records is not None and now >= self._stats_at:
             self._stats_at = now + STATS_SECONDS
@@ -206,15 +212,15 @@ class Worker:
 
     # ---- leases ----
 
-    def open_lease(self, lease: int, tenant: str, keys: Sequence[bytes]) -> None:
+    def open_lease(self, lease: int, tenant: str, keys: bytes) -> None:
         assert self._records is not None
-        mine = [rank_key(key, self._rank, self._ranks) for key in keys]
+        mine = rank_keys(keys, self._rank, self._ranks)
         try:
             self._leases[lease] = Lease(self._records.tier, self._records.owner(tenant), mine)
         except CoreError as error:
-            self._leases[lease] = [error.code] * len(keys)
+            self._leases[lease] = [error.code] * (len(keys) // KEY_BYTES)
 
-    def poll_lease(self, lease: int) -> Sequence[int] | None:
+    def poll_lease(self, lease: int) -> Sequence[int] | Codes | None:
         held = self._leases[lease]
         return held.poll() if isinstance(held, Lease) else held
 
@@ -265,14 +271,15 @@ class _Records:
         key, owner, stream = os.urandom(16), self.owner("inferscale-warm-up"), self.stream()
         blocks = ([1],) * groups  # 0 is the null block
         capture = Capture(self.tier, owner, key, [0])
-        self.mover.capture([Piece(capture, 0, 0, 0, 1, blocks)], stream)
+        self.mover.capture([Piece(capture, 0, 0, 1, blocks)], stream)
         capture.commit(stream)
         self.tier.flush()
-        lease = Lease(self.tier, owner, [key])
+        lease = Lease(self.tier, owner, key)
         while (codes := lease.poll()) is None:
             time.sleep(0.001)
-        if codes == [Code.OK]:
-            self.mover.inject([Piece(lease, 0, 0, 0, 1, blocks)], stream)
+        if codes[0] == Code.OK:
+            zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+            self.mover.inject([(lease, Load(0, zero, zero, zero, one, blocks))], stream)
         self.wait()
         lease.close()
         self.store.erase([key])

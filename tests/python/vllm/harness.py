@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inferscale import _core
+from inferscale.vllm.plan import Inject, parse
 
 Ids = list[int]
 SHORT_LAYERS = 6  # of the short model
@@ -212,11 +213,11 @@ def owner_of(info: dict[str, Any], tenant: str) -> _core.Owner:
 def verify(info: dict[str, Any], facts: Facts, tenant: str) -> list[int]:
     store = _core.Store(info["dir"], host_bytes=1 << 20)
     try:
-        claims = [
-            _core.Claim(bytes.fromhex(key), token, first, n)
-            for first, n, token, key in facts.spans()
-        ]
-        return store.verify(owner_of(info, tenant), facts.prompt, claims)
+        plan = parse({"inferscale": inject(tenant, facts.spans())}, len(facts.prompt))
+        assert isinstance(plan, Inject)
+        claims = _core.Claims(plan.keys, plan.record_token, plan.first, plan.tokens)
+        codes: list[int] = store.verify(owner_of(info, tenant), facts.prompt, claims).tolist()
+        return codes
     finally:
         store.close()
 

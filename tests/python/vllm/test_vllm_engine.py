@@ -30,6 +30,7 @@ from harness import (  # noqa: E402
     wait_for,
     words,
 )
+from inferscale.vllm.cpu import pieces_of  # noqa: E402
 
 BLOCK = 32
 # What two plain prefills of one prompt, chunked in different ways, differ by is about 1e-5.
@@ -164,8 +165,9 @@ def test_facts_at_other_positions_are_rotated(
     for name in ("capture", "inject"):
         real = getattr(mover, name)
 
-        def spy(pieces: Any, stream: int, name: str = name, real: Any = real) -> None:
-            real(pieces, stream)
+        def spy(what: Any, stream: int, name: str = name, real: Any = real) -> None:
+            real(what, stream)
+            pieces = what if name == "capture" else list(pieces_of(what))
             moved.setdefault(name, []).extend(cached_kv(engine, pieces))
             moved.setdefault(f"{name} at", []).extend(
                 token for p in pieces for token in range(p.first, p.first + p.tokens)
@@ -359,8 +361,10 @@ def test_prompt_logprobs_need_the_whole_prompt(engine: Engine, rng: random.Rando
 
 def test_a_salt_of_ours_is_no_clients(engine: Engine, rng: random.Random) -> None:
     facts = engine.keep(some_facts(rng, [30, 40]))
+    before = engine.keep(some_facts(rng, [30, 40])).prompt  # under the salt of encode requests
+    assert engine.ask([*before, 9], salt="inferscale:encode:acme").cached == 0
     ours = engine.ask([*facts.prompt, 9], plan_of(facts), salt="inferscale:encode:acme")
-    assert ours.ours["refused"] == "salt"
+    assert (ours.injected, ours.cached) == (70, 70)
 
 
 def test_a_clients_salt_is_kept(engine: Engine, rng: random.Random) -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,9 +17,10 @@ from inferscale._core import Code  # noqa: E402
 from inferscale.vllm import rope, salt  # noqa: E402
 from inferscale.vllm.layout import LayoutError, describe, pages_of  # noqa: E402
 from inferscale.vllm.leases import RemoteLeases  # noqa: E402
-from inferscale.vllm.messages import Greeting, Orders, Ready, Report, Verdict  # noqa: E402
-from inferscale.vllm.paged import runs  # noqa: E402
+from inferscale.vllm.messages import Greeting, Load, Orders, Ready, Report, Verdict  # noqa: E402
+from inferscale.vllm.paged import runs, without_null  # noqa: E402
 from inferscale.vllm.plan import Inject, Span  # noqa: E402
+from inferscale.vllm.scheduler import covered  # noqa: E402
 from inferscale.vllm.settings import Settings  # noqa: E402
 from inferscale.vllm.stats import InferScaleMetrics, InferScaleStats  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402
@@ -103,6 +105,52 @@ def test_an_unknown_layout_is_refused_with_its_shape(cache: Any) -> None:
     assert str(tuple(cache.shape)) in str(caught.value)
 
 
+def test_what_is_covered_has_no_gap(rng: random.Random) -> None:
+    for _ in range(500):
+        spans, at = [], rng.randrange(3)
+        for _ in range(rng.randrange(0, 7)):
+            at += rng.choice([0, 0, 0, 2])
+            spans.append(span(at, rng.randrange(1, 6)))
+            at = spans[-1].first + spans[-1].tokens
+        plan = Inject.of("acme", spans)
+        good = [rng.random() < 0.8 for _ in spans]
+        start = rng.randrange(at + 3)
+        held = {t for s, ok in zip(spans, good, strict=True) if ok for t in tokens_of(s)}
+        expected = start
+        while expected in held:
+            expected += 1
+        assert covered(plan, np.array(good, bool), start) == expected
+
+
+def tokens_of(of: Span) -> range:
+    return range(of.first, of.first + of.tokens)
+
+
+def test_loads_leave_out_the_null_block(rng: random.Random) -> None:
+    for _ in range(200):
+        size = rng.choice([1, 4, 16])
+        blocks = [rng.choice([0, 5, 9]) for _ in range(8)]
+        bounds = sorted(rng.sample(range(8 * size + 1), rng.randrange(2, min(6, 8 * size))))
+        count = len(bounds) - 1
+        first = np.array(bounds[:-1])
+        load = Load(7, np.arange(count), np.arange(count) * 100, first, np.diff(bounds), (blocks,))
+        kept = without_null(load, blocks, size)
+        moved = [
+            (int(record), int(token) + i, int(at) + i)
+            for record, token, at, n in zip(
+                *(kept.record, kept.record_token, kept.first, kept.tokens), strict=True
+            )
+            for i in range(n)
+        ]
+        expected = [
+            (i, i * 100 + t - bounds[i], t)
+            for i in range(count)
+            for t in range(bounds[i], bounds[i + 1])
+            if blocks[t // size] != 0
+        ]
+        assert moved == expected
+
+
 def test_runs_leave_out_the_null_block(rng: random.Random) -> None:
     for _ in range(300):
         size = rng.choice([1, 4, 16])
@@ -185,9 +233,9 @@ def request(tokens: list[int], cache_salt: str | None = None) -> Any:
 def salted(
     tokens: list[int], spans: list[Span], exact: int = 0, tenant: str = "acme", good: Any = None
 ) -> list[bytes]:
-    plan = Inject(tenant, tuple(spans), exact)
+    plan = Inject.of(tenant, spans, exact)
     made = request(tokens)
-    marks = salt.marks(plan, good or [True] * len(spans), FINGERPRINT)
+    marks = salt.marks(plan, np.array(good or [True] * len(spans)), FINGERPRINT)
     if marks:
         assert salt.mix(made, marks, HASH_BLOCK)
     return list(made.block_hashes)
@@ -240,6 +288,30 @@ def test_a_later_turn_hits_the_blocks_of_the_earlier_one() -> None:
     assert common(after, other) == 260 // HASH_BLOCK
 
 
+def test_the_first_mark_may_be_the_gateways_salt() -> None:
+    tokens = list(range(200))
+    plan = Inject.of("acme", [span(0, 20), span(100, 20, 2)])
+    marks = salt.marks(plan, np.array([True, True]), FINGERPRINT)
+    hashes = []
+    for key in (2, 3):
+        made = request(tokens, salt.of_mark(marks[0]))
+        other = Inject.of("acme", [span(0, 20), span(100, 20, key)])
+        rest = salt.marks(other, np.array([True, True]), FINGERPRINT)[1:]
+        assert salt.mix(made, rest, HASH_BLOCK)
+        hashes.append(list(made.block_hashes))
+    assert common(*hashes) == 100 // HASH_BLOCK
+    assert not set(hashes[0]) & set(request(tokens).block_hashes)
+
+
+def test_nobody_has_a_salt_of_ours() -> None:
+    made = request(list(range(100)), f"{salt.PREFIX}0123")
+    salt.keep_out(made)
+    stolen = request(list(range(100)), f"{salt.PREFIX}0123")
+    assert common(list(made.block_hashes), list(stolen.block_hashes)) == 0
+    salt.keep_out(own := request(list(range(100)), "own"))
+    assert own.cache_salt == "own"
+
+
 def test_a_fact_behind_the_last_full_block_still_salts() -> None:
     tokens = list(range(37))
     plain, ours = list(request(tokens).block_hashes), salted(tokens, [span(33, 3)])
@@ -249,7 +321,7 @@ def test_a_fact_behind_the_last_full_block_still_salts() -> None:
 
 def test_a_prompt_without_a_full_block_is_salted_whole() -> None:
     made = request(list(range(10)))
-    marks = salt.marks(Inject("acme", (span(0, 5),), 0), [True], FINGERPRINT)
+    marks = salt.marks(Inject.of("acme", [span(0, 5)]), np.array([True]), FINGERPRINT)
     assert not salt.mix(made, marks, HASH_BLOCK)
     assert made.cache_salt.startswith(salt.PREFIX)
     made.append_output_token_ids(list(range(20)))
@@ -261,7 +333,7 @@ def test_a_prompt_without_a_full_block_is_salted_whole() -> None:
 
 def test_hashes_of_another_granularity_are_salted_whole() -> None:
     made = request(list(range(100)))
-    marks = salt.marks(Inject("acme", (span(0, 50),), 0), [True], FINGERPRINT)
+    marks = salt.marks(Inject.of("acme", [span(0, 50)]), np.array([True]), FINGERPRINT)
     assert not salt.mix(made, marks, HASH_BLOCK * 2)
     assert common(list(made.block_hashes), list(request(list(range(100))).block_hashes)) == 0
 
@@ -271,7 +343,7 @@ def test_hashes_of_another_granularity_are_salted_whole() -> None:
 
 def test_a_remote_lease_is_settled_when_all_ranks_have_said_so() -> None:
     leases = RemoteLeases(2)
-    lease = leases.open("acme", [b"a" * 16, b"b" * 16])
+    lease = leases.open("acme", b"a" * 16 + b"b" * 16)
     orders = Orders()
     leases.order(orders)
     assert [order.lease for order in orders.leases] == [lease]

@@ -30,15 +30,17 @@ def test_what_is_not_ours_is_no_plan(params: Any) -> None:
 
 def test_inject_is_understood() -> None:
     plan = parse(inject([[0, 40, 0, KEY], [40, 60, 3, OTHER]], exact=40, later="ignored"), 100)
-    assert plan == Inject(
-        "acme", (Span(0, 40, 0, bytes.fromhex(KEY)), Span(40, 60, 3, b"\xff" * 16)), 40
-    )
+    assert isinstance(plan, Inject)
+    assert (plan.tenant, plan.exact) == ("acme", 40)
+    assert plan.spans == [Span(0, 40, 0, bytes.fromhex(KEY)), Span(40, 60, 3, b"\xff" * 16)]
+    assert Inject.of("acme", plan.spans, 40).spans == plan.spans
 
 
 def test_groups_are_runs_without_a_gap() -> None:
     plan = parse(inject([[0, 4, 0, KEY], [4, 4, 0, OTHER], [9, 1, 0, KEY]]), 100)
     assert isinstance(plan, Inject)
-    assert plan.groups() == [[0, 1], [2]]
+    assert plan.groups() == [range(2), range(2, 3)]
+    assert Inject.of("acme", []).groups() == []
 
 
 def test_the_other_operations_are_understood() -> None:
