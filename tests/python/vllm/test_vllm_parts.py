@@ -303,6 +303,14 @@ def test_the_first_mark_may_be_the_gateways_salt() -> None:
     assert not set(hashes[0]) & set(request(tokens).block_hashes)
 
 
+def test_the_gateway_computes_the_same_salt() -> None:
+    """What tests/engine/vllm/vllm_engine_test.cc has for the same plan."""
+    spans = [Span(0, 41, 0, bytes(range(16))), Span(41, 96, 7, b"\xff" * 16)]
+    plan = Inject.of("acme", [*spans, Span(140, 5, 0, b"\1" * 16)])
+    marks = salt.marks(plan, np.array([True] * 3), bytes(range(100, 116)))
+    assert salt.of_mark(marks[0]) == "inferscale:8acb6a55b4c57c72ddcb1841be5dbd29"
+
+
 def test_nobody_has_a_salt_of_ours() -> None:
     made = request(list(range(100)), f"{salt.PREFIX}0123")
     salt.keep_out(made)
