@@ -41,14 +41,32 @@ std::vector<TtftCase> MakeCases(const Args& args, uint32_t default_plain) {
   return cases;
 }
 
+// Deletes what was remembered of a scope, whatever comes of the benchmark.
+class Forgotten {
+ public:
+  Forgotten(App& app, Scope scope) : app_(app), scope_(std::move(scope)) {}
+  ~Forgotten() {
+    if (const auto deleted = app_.DeleteScope(scope_); !deleted) Say(deleted.error().message);
+  }
+  Forgotten(const Forgotten&) = delete;
+  Forgotten& operator=(const Forgotten&) = delete;
+
+ private:
+  App& app_;
+  const Scope scope_;
+};
+
 Result<int> Run(const Args& args, const Options& options) {
   INFERSCALE_ASSIGN(const TempDir folder, TempDir::Make());
   AppOptions app_options = options.app;
-  app_options.data_dir = folder.path();
+  // vLLM's connector looks for KV in the folder that it was started with, and in no other.
+  if (app_options.engine != EngineKind::kVllm) app_options.data_dir = folder.path();
   INFERSCALE_ASSIGN(const auto app, OpenApplication(app_options, Need::kAnswer));
 
   TtftPlan plan;
-  plan.scope = {.tenant = options.scope.tenant, .user = "bench", .agent = "", .run = ""};
+  plan.scope = {
+      .tenant = options.scope.tenant, .user = "bench " + folder.path(), .agent = "", .run = ""};
+  const Forgotten forgotten(*app, plan.scope);
   plan.cases = MakeCases(args, options.app.compose.plain_last);
   plan.repeat = args.repeat;
   Sample sample;
