@@ -1,5 +1,6 @@
 #include "engine/vllm/protocol.h"
 
+#include <bit>
 #include <boost/json.hpp>
 #include <charconv>
 #include <limits>
@@ -141,6 +142,35 @@ std::string InjectOp(std::string_view tenant, std::span<const PromptSpan> spans)
   return Wrapped(std::move(op));
 }
 
+std::string PlanSalt(const Fingerprint& fingerprint, std::string_view tenant,
+                     std::span<const PromptSpan> spans) {
+  const auto append = [](std::string& to, uint64_t value, std::endian order) {
+    if (order != std::endian::native) value = __builtin_bswap64(value);
+    to.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  const auto append_hash = [&](std::string& to, const Hash128& hash) {
+    append(to, hash.high, std::endian::big);
+    append(to, hash.low, std::endian::big);
+  };
+  std::string of_fingerprint, rows, keys;
+  append_hash(of_fingerprint, fingerprint);
+  uint32_t end = spans.empty() ? 0 : spans.front().first;
+  for (const PromptSpan& span : spans) {  // the first group: up to a gap
+    if (span.first != end) break;
+    end += span.tokens;
+    for (const uint32_t number : {span.first, span.tokens, span.record_token}) {
+      append(rows, number, std::endian::little);
+    }
+    append_hash(keys, span.key);
+  }
+  Hasher hasher;
+  for (const std::string_view field : {std::string_view("inject"), std::string_view(of_fingerprint),
+                                       tenant, std::string_view(rows), std::string_view(keys)}) {
+    hasher.Add(field);
+  }
+  return "inferscale:" + hasher.Digest().Hex();
+}
+
 std::string EncodeOp(std::string_view tenant, std::span<const EncodeItem::Range> captures,
                      size_t before) {
   json::object op = Op("encode");
@@ -170,6 +200,7 @@ std::string MakeCompletion(const CompletionBody& body) {
   if (sampling.temperature > 0) out["seed"] = sampling.seed & std::numeric_limits<int64_t>::max();
   if (!sampling.stop.empty()) out["stop"] = json::value_from(sampling.stop);
   if (!body.stop_tokens.empty()) out["stop_token_ids"] = Ids(body.stop_tokens);
+  if (!body.cache_salt.empty()) out["cache_salt"] = body.cache_salt;
   if (body.stream) out["stream_options"] = {{"include_usage", true}};
   std::string text = json::serialize(out);
   if (!body.kv_params.empty()) {

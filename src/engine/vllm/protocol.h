@@ -24,6 +24,9 @@ constexpr uint32_t kVllmProtocol = 1;
 std::string InfoOp();
 std::string SelfTestOp(int step);
 std::string InjectOp(std::string_view tenant, std::span<const PromptSpan> spans);
+// The `cache_salt` of a request with that plan.
+std::string PlanSalt(const Fingerprint& fingerprint, std::string_view tenant,
+                     std::span<const PromptSpan> spans);
 // `before` tokens of the prompt stand before the item's.
 std::string EncodeOp(std::string_view tenant, std::span<const EncodeItem::Range> captures,
                      size_t before);
@@ -34,6 +37,7 @@ struct CompletionBody {
   Sampling sampling;
   std::span<const Token> stop_tokens{};
   std::string_view kv_params{};  // one of the above, or nothing
+  std::string_view cache_salt{};
   bool stream = false;
 };
 // Every parameter is said: a server may have defaults of its own.

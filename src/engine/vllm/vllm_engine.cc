@@ -289,16 +289,19 @@ Result<std::unique_ptr<Generation>> VllmEngine::Start(GenerateRequest request) {
   if (!info_.injection) request.prompt.spans.clear();
   const std::vector<PromptSpan>& spans = request.prompt.spans;
   const std::string plan = spans.empty() ? "" : InjectOp(request.tenant, spans);
+  const std::string salt = spans.empty() ? "" : PlanSalt(info_.fingerprint, request.tenant, spans);
   CompletionBody body{.model = info_.name,
                       .prompt = request.prompt.tokens,
                       .sampling = request.sampling,
                       .stop_tokens = turn_end_,
                       .kv_params = plan,
+                      .cache_salt = salt,
                       .stream = true};
   VllmRequest wanted;
   wanted.body = MakeCompletion(body);
   if (!plan.empty()) {
     body.kv_params = {};
+    body.cache_salt = {};
     wanted.plain_body = MakeCompletion(body);
   }
   wanted.session = request.session;

@@ -192,6 +192,27 @@ TEST_F(VllmEngineTest, SendsThePlanAndCountsWhatWasTaken) {
   EXPECT_TRUE((*generation)->stats().injected_is_planned);
 }
 
+// What tests/python/vllm/test_vllm_parts.py has for the same plan.
+TEST(VllmProtocol, APlansSaltIsTheConnectors) {
+  const Hash128 fingerprint = Hash128::FromHex("6465666768696a6b6c6d6e6f70717273");
+  const auto span = [](uint32_t first, uint32_t tokens, uint32_t record_token, const char* key) {
+    PromptSpan made;
+    made.first = first, made.tokens = tokens, made.record_token = record_token;
+    made.key = Hash128::FromHex(key);
+    return made;
+  };
+  std::vector<PromptSpan> spans = {span(0, 41, 0, "000102030405060708090a0b0c0d0e0f"),
+                                   span(41, 96, 7, "ffffffffffffffffffffffffffffffff"),
+                                   span(140, 5, 0, "01010101010101010101010101010101")};
+  const std::string salt = PlanSalt(fingerprint, "acme", spans);
+  EXPECT_EQ(salt, "inferscale:8acb6a55b4c57c72ddcb1841be5dbd29");
+  spans.pop_back();  // of another group
+  EXPECT_EQ(PlanSalt(fingerprint, "acme", spans), salt);
+  spans.back().tokens = 95;
+  EXPECT_NE(PlanSalt(fingerprint, "acme", spans), salt);
+  EXPECT_NE(PlanSalt(fingerprint, "other", spans), PlanSalt(fingerprint, "acme", spans));
+}
+
 TEST_F(VllmEngineTest, WithoutIdsTheTextIsTokenised) {
   Open();
   server_.be().token_ids = false;
