@@ -114,7 +114,7 @@ TEST_F(Damage, ATruncatedSegmentLosesItsEnd) {
   for (int round = 0; round < 20; ++round) {
     Fill();
     const uint64_t whole = fs::file_size(SegmentPath());
-    const uint64_t size = random_() % whole;
+    const uint64_t size = random_() % (whole - 4096);  // padding alone is no loss
     const bool while_open = random_() % 2 == 0;
     auto store = while_open ? Open() : nullptr;
     fs::resize_file(SegmentPath(), size);
