@@ -109,9 +109,9 @@ class Bench:
 
     def encode(self, engine: Engine, users: Sequence[Sequence[Fact]]) -> None:
         began = time.perf_counter()
-        for user in users:
+        for user in users:  # one by one: what is captured has to fit until it is stored
             engine.encode(TENANT, user, [])
-        self.wait_stored(engine, users)
+            self.wait_stored(engine, [user])
         count = sum(len(user) for user in users)
         self.say(f"{count} facts encoded and stored in {time.perf_counter() - began:.1f} s")
 
@@ -129,6 +129,10 @@ class Bench:
                         f"{got.cached} of {len(tokens)} tokens were taken; {engine.counters()}"
                     )
                 time.sleep(0.2)
+
+    def wait_captured(self, engine: Engine) -> None:
+        while engine.tell({"op": "info"}, [100])["tier"].get("captures_waiting", 0):
+            time.sleep(0.05)
 
     def salt(self) -> str:
         """Of a request that shall find nothing in vLLM's own prefix cache."""
@@ -206,6 +210,11 @@ class Bench:
         prompt = [*memory, *self.tokens(self.args.question)]
         return engine.first_token(prompt, plan, salt or self.salt())
 
+    def ask_about(self, engine: Engine, facts: Sequence[Fact]) -> First:
+        """In another order each time, so that vLLM's own cache has none of it."""
+        tokens, plan = inject(TENANT, self.random.sample(facts, len(facts)))
+        return self.ask(engine, tokens, plan, engine.salt(plan))
+
     # ---- parts ----------------------------------------------------------------------------------
     def latency(self) -> None:
         engine = self.engine()
@@ -217,13 +226,12 @@ class Bench:
     def latency_of(self, engine: Engine, size: int) -> dict[str, Any]:
         facts = self.facts(size // FACT_TOKENS)
         self.encode(engine, [facts])
-        tokens, plan = inject(TENANT, facts)
         prefix, shared = self.tokens(size), self.salt()
         self.ask(engine, prefix, None, shared)
 
         def injected(noop: bool) -> First:
             engine.noop(noop)
-            first = self.ask(engine, tokens, plan)
+            first = self.ask_about(engine, facts)
             engine.noop(False)
             return first
 
@@ -256,8 +264,7 @@ class Bench:
 
         def injected() -> First:
             turn[0] ^= 1
-            tokens, plan = inject(TENANT, users[turn[0]])
-            return self.ask(engine, tokens, plan)
+            return self.ask_about(engine, users[turn[0]])
 
         self.say(f"{size} + {self.args.question} tokens from host memory")
         self.results.setdefault("host", {})[str(size)] = self.measure(
@@ -283,10 +290,9 @@ class Bench:
             for number in range(args.requests):
                 if arm.startswith("injected"):
                     # Another order each time, so that vLLM's own cache has none of it.
-                    facts = list(users[number % len(users)])
-                    self.random.shuffle(facts)
-                    tokens, plan = inject(TENANT, facts)
-                    made.append(([*tokens, *self.tokens(question)], plan, None))
+                    facts = users[number % len(users)]
+                    tokens, plan = inject(TENANT, self.random.sample(facts, len(facts)))
+                    made.append(([*tokens, *self.tokens(question)], plan, engine.salt(plan)))
                 elif arm == "one shared cached prefix":
                     made.append(([*prefix, *self.tokens(question)], None, shared))
                 elif arm == "question alone":
@@ -341,7 +347,6 @@ class Bench:
         size = self.args.sizes[0]
         facts = self.facts(size // FACT_TOKENS)
         self.encode(engine, [facts])
-        tokens, plan = inject(TENANT, facts)
         out = self.results.setdefault("store", {})
         stored = len(facts)
         for goal in (1000, self.args.store_facts):
@@ -350,11 +355,12 @@ class Bench:
                 # One token a fact: it is their number that is asked about, not their bytes.
                 few = self.facts(min(1024, goal - stored), 1)
                 engine.encode(TENANT, few, [])
+                self.wait_captured(engine)
                 stored += len(few)
             self.wait_stored(engine, [facts])
             self.say(f"{stored} facts in the store after {time.perf_counter() - began:.1f} s")
             out[str(stored)] = self.measure(
-                {"injected": lambda: self.ask(engine, tokens, plan)},
+                {"injected": lambda: self.ask_about(engine, facts)},
                 {"injected": size},
             )
             self.save()

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Tokens = list[int]
 
 
@@ -63,6 +65,7 @@ class Engine:
         self.start_s = time.perf_counter() - began
         self._ids = itertools.count()
         self._timed = connector is not None
+        self._fingerprint = b""
 
     def stop(self) -> None:
         self.llm.llm_engine.engine_core.shutdown()
@@ -141,12 +144,25 @@ class Engine:
         return told
 
     def self_test(self, token: int = 100, position: int = 137) -> dict[str, Any]:
+        while not self.tell({"op": "info"}, [token]).get("shape"):
+            pass  # the workers speak with the first step
         self.tell({"op": "self_test", "step": 0}, [token])
         self.tell({"op": "self_test", "step": 1}, [token] * (position + 1))
         info = self.tell({"op": "info"}, [token])
         if not info.get("injection"):
             raise RuntimeError(f"the self-test did not pass: {info}")
+        self._fingerprint = bytes.fromhex(info["fingerprint"])
         return info
+
+    def salt(self, plan: dict[str, Any]) -> str:
+        """What a gateway gives with the plan; see docs/vllm_protocol.md."""
+        from inferscale.vllm import salt
+        from inferscale.vllm.plan import Inject, parse
+
+        parsed = parse({"inferscale": plan}, 1 << 30)
+        assert isinstance(parsed, Inject)
+        good = np.ones(len(parsed.first), bool)
+        return salt.of_mark(salt.marks(parsed, good, self._fingerprint)[0])
 
     def encode(self, tenant: str, facts: Sequence[Fact], prefix: Tokens) -> None:
         """One causal pass over `prefix` and the facts; every fact is a record."""
