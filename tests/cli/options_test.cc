@@ -16,8 +16,9 @@ namespace {
 class OptionsTest : public testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"INFERSCALE_MODEL", "INFERSCALE_EMBED_MODEL", "INFERSCALE_USER",
-                             "INFERSCALE_FACTS", "INFERSCALE_CONFIG", "INFERSCALE_DATA_DIR"}) {
+    for (const char* name :
+         {"INFERSCALE_MODEL", "INFERSCALE_EMBED_MODEL", "INFERSCALE_USER", "INFERSCALE_FACTS",
+          "INFERSCALE_CONFIG", "INFERSCALE_DATA_DIR", "INFERSCALE_URL", "INFERSCALE_ENGINE"}) {
       unsetenv(name);
     }
     setenv("XDG_CONFIG_HOME", folder_->path().c_str(), 1);
@@ -48,6 +49,24 @@ class OptionsTest : public testing::Test {
   Options options_;
   std::vector<std::string> texts_;
 };
+
+TEST_F(OptionsTest, UrlsMeanVllm) {
+  ASSERT_TRUE(Parse({"verb"}));
+  EXPECT_EQ(options_.app.engine, EngineKind::kLlama);
+  ASSERT_TRUE(Parse({"verb", "--url", "http://a", "--url", "http://b,http://c", "text"}));
+  EXPECT_EQ(options_.app.engine, EngineKind::kVllm);
+  EXPECT_EQ(options_.app.urls, (std::vector<std::string>{"http://a", "http://b", "http://c"}));
+  EXPECT_EQ(texts_, std::vector<std::string>{"text"});
+  ASSERT_TRUE(Parse({"verb", "--url", "http://a", "--engine", "llama"}));
+  EXPECT_EQ(options_.app.engine, EngineKind::kLlama);
+  const std::string path = WriteConfig("url = [\"http://d\", \"http://e\"]\n", "urls.toml");
+  ASSERT_TRUE(Parse({"verb", "--config", path}));
+  EXPECT_EQ(options_.app.urls, (std::vector<std::string>{"http://d", "http://e"}));
+  EXPECT_EQ(options_.app.engine, EngineKind::kVllm);
+  setenv("INFERSCALE_URL", "http://f,http://g", 1);
+  ASSERT_TRUE(Parse({"verb"}));
+  EXPECT_EQ(options_.app.urls.size(), 2U);
+}
 
 TEST_F(OptionsTest, HasDefaults) {
   ASSERT_TRUE(Parse({"verb"}));
