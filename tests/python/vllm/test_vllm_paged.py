@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,6 +16,7 @@ pytest.importorskip("vllm.v1")
 
 from inferscale import _core  # noqa: E402
 from inferscale._core import Capture, Code, Dtype, Lease, Owner, Shape  # noqa: E402
+from inferscale.vllm.messages import Blocks, Load  # noqa: E402
 from inferscale.vllm.paged import Piece  # noqa: E402
 from inferscale.vllm.rope import Ropes  # noqa: E402
 from inferscale.vllm.support import LayerGroup, Model  # noqa: E402
@@ -22,6 +24,11 @@ from inferscale.vllm.worker import _paged_mover  # noqa: E402
 
 HEADS, DIM, ROTARY, POSITIONS = 2, 16, 8, 200
 BLOCKS, TOKENS = 9, 8
+
+
+def load(record_token: int, first: int, tokens: int, blocks: Blocks) -> Load:
+    """Of the lease's one record."""
+    return Load(0, *(np.array([n]) for n in (0, record_token, first, tokens)), blocks)
 
 
 class Tensors:
@@ -126,11 +133,11 @@ def kept(tier: _core.Tier, mover: Any, owner: Owner, tokens: int, first: int, bl
     key = os.urandom(16)
     capture = Capture(tier, owner, key, list(range(tokens)))
     half = tokens // 2  # in two pieces
-    mover.capture([Piece(capture, 0, 0, first, half, blocks)], 0)
-    mover.capture([Piece(capture, 0, half, first + half, tokens - half, blocks)], 0)
+    mover.capture([Piece(capture, 0, first, half, blocks)], 0)
+    mover.capture([Piece(capture, half, first + half, tokens - half, blocks)], 0)
     capture.commit()
     tier.flush()
-    lease = Lease(tier, owner, [key])
+    lease = Lease(tier, owner, key)
     while (codes := lease.poll()) is None:
         pass
     assert codes == [Code.OK]
@@ -165,7 +172,7 @@ def test_kv_moves_between_caches_of_all_layouts(
     one, other = mover(source), mover(target)
     lease = kept(tier, one, owner, tokens, first, (blocks,))
     before = [target.kv(layer).clone() for layer in range(layers)]
-    other.inject([Piece(lease, 0, skip, to, tokens - skip, (new_blocks,))], 0)
+    other.inject([(lease, load(skip, to, tokens - skip, (new_blocks,)))], 0)
     count = tokens - skip
     for layer in range(layers):
         was = rows(source.kv(layer), blocks, TOKENS, first + skip, count)
@@ -209,7 +216,7 @@ def test_groups_have_tables_of_their_own_and_null_blocks_are_skipped(
     new_narrow = [0, 0, 3, 1]  # the window has passed over 16 tokens
     for layer in tensors.layers:
         layer.zero_()
-    mover.inject([Piece(lease, 0, 0, 0, 32, ([3, 2], new_narrow))], 0)
+    mover.inject([(lease, load(0, 0, 32, ([3, 2], new_narrow)))], 0)
     pages = {0: ([2, 3, 6, 7], [6, 7, 4, 5]), 1: (narrow[2:], new_narrow[2:])}
     for layer in range(layers):
         was, now = pages[layer % 2]
