@@ -125,10 +125,12 @@ class Scheduler:
             else:
                 self._self_test(request, plan, ready)
         except BadPlan as bad:
+            salt.keep_out(request)
             self._refuse(bad.reason)
             self._answers[request.request_id] = {"refused": bad.reason}
         except _core.CoreError as error:
             logger.warning("InferScale refuses a plan: %s", error)
+            salt.keep_out(request)
             self._refuse(Code(error.code).name.lower())
 
     def _check(self, request: Any) -> None:

@@ -101,6 +101,9 @@ class Served:
 
     def close(self) -> None:
         self.llm.shutdown()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.run(asyncio.sleep(0.1))
         self.loop.close()
 
 
