@@ -569,7 +569,7 @@ class Cache(_Handle):
         self._move("inject", rows.ctypes.data, len(rows), pages, stream)
 
     def capture(self, spans: Sequence[CaptureSpan], pages: Sequence[int], stream: int = 0) -> None:
-        rows = (_CaptureSpan * len(spans))(*((span[0].handle, *span[1:]) for span in spans))
+        rows = (_CaptureSpan * len(spans))(*(_CaptureSpan(s[0].handle, *s[1:]) for s in spans))
         self._move("capture_spans", rows, len(spans), pages, stream)
 
     def _move(self, name: str, rows: Any, count: int, pages: Sequence[int], stream: int) -> None:

@@ -178,8 +178,8 @@ class _Part(NamedTuple):
 def pieces_of(loads: Sequence[tuple[Lease, Load]]) -> Iterator[_Part]:
     for lease, load in loads:
         columns = (load.record, load.record_token, load.first, load.tokens)
-        for row in zip(*(column.tolist() for column in columns), strict=True):
-            yield _Part(lease, *row, load.blocks)
+        for record, token, first, tokens in zip(*(c.tolist() for c in columns), strict=True):
+            yield _Part(lease, record, token, first, tokens, load.blocks)
 
 
 def _batches(pieces: Sequence[_Part]) -> list[list[_Part]]:

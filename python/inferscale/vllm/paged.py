@@ -112,8 +112,8 @@ def without_null(load: Load, blocks: Sequence[int], block_tokens: int) -> Load:
         )
         for at, count in runs(blocks, block_tokens, first, tokens)
     ]
-    columns = np.array(rows, np.int64).reshape(-1, 4).T
-    return Load(load.lease, *columns, load.blocks)
+    record, token, at, count = np.array(rows, np.int64).reshape(-1, 4).T
+    return Load(load.lease, record, token, at, count, load.blocks)
 
 
 def runs(

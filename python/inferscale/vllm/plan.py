@@ -52,8 +52,8 @@ class Inject:
 
     @staticmethod
     def of(tenant: str, spans: Sequence[Span], exact: int = 0) -> Inject:
-        columns = [np.array([s[i] for s in spans], np.int64) for i in range(3)]
-        return Inject(tenant, *columns, b"".join(s.key for s in spans), exact)
+        first, tokens, record_token = (np.array([s[i] for s in spans], np.int64) for i in range(3))
+        return Inject(tenant, first, tokens, record_token, b"".join(s.key for s in spans), exact)
 
     @property
     def end(self) -> Ints:
@@ -163,11 +163,11 @@ def _int(value: object) -> int:
     return value
 
 
-def _ints(values: Sequence[object]) -> Ints:
+def _ints(values: Sequence[Any]) -> Ints:
     if set(map(type, values)) - {int}:
         raise BadPlan("malformed")
     try:
-        return np.frombuffer(array("q", values), np.int64)  # type: ignore[arg-type]
+        return np.frombuffer(array("q", values), np.int64)
     except OverflowError:
         raise BadPlan("range") from None
 

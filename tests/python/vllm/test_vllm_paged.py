@@ -28,7 +28,8 @@ BLOCKS, TOKENS = 9, 8
 
 def load(record_token: int, first: int, tokens: int, blocks: Blocks) -> Load:
     """Of the lease's one record."""
-    return Load(0, *(np.array([n]) for n in (0, record_token, first, tokens)), blocks)
+    one = np.array([0]), np.array([record_token]), np.array([first]), np.array([tokens])
+    return Load(0, one[0], one[1], one[2], one[3], blocks)
 
 
 class Tensors:

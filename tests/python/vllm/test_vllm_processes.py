@@ -150,12 +150,12 @@ def preemptions() -> float:
     from prometheus_client import REGISTRY
 
     samples = [sample for metric in REGISTRY.collect() for sample in metric.samples]
-    return sum(s.value for s in samples if s.name == "vllm:num_preemptions_total")
+    return float(sum(s.value for s in samples if s.name == "vllm:num_preemptions_total"))
 
 
 def test_preempted_requests_are_injected_again(served: Served, rng: random.Random) -> None:
     """Eight answers of 150 tokens don't fit together into 70 blocks of 16. Who is preempted finds
-    the plan's full blocks in the prefix cache, and has the two tokens behind them injected again."""
+    the plan's full blocks in the prefix cache; the two tokens behind them are injected again."""
     shared = served.keep(some_facts(rng, [30, 60, 40]))
     prompts = [shared.prompt + words(rng, 20) for _ in range(8)]
     before, preempted = served.info()["counters"], preemptions()
