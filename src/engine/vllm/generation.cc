@@ -123,7 +123,8 @@ Result<std::optional<std::string>> VllmGeneration::Next() {
       }
       if (const Status again = Retry(error); !again) {
         done_ = true;
-        return Wrap(again.error(), server_->url());
+        const bool named = again.error().message.find(server_->url()) != std::string::npos;
+        return named ? tl::unexpected(again.error()) : Wrap(again.error(), server_->url());
       }
       continue;
     }

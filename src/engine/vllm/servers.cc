@@ -72,9 +72,9 @@ Result<VllmServer*> VllmServers::Pick(uint64_t session) {
     }
     why = checked.error();
   }
-  const bool one = servers_.size() == 1;
-  return Fail(why.code, "{}{}: {}", one ? "" : "no vLLM server can be used; ", last->url(),
-              why.message);
+  if (!why.message.starts_with(last->url())) why = Wrap(std::move(why), last->url()).value();
+  if (servers_.size() == 1) return tl::unexpected(std::move(why));
+  return Wrap(std::move(why), "no vLLM server can be used");
 }
 
 Result<std::string> VllmServers::CallOne(VllmServer& server, const HttpCall& call,

@@ -26,17 +26,17 @@ class FakeVllm {
  public:
   using Object = boost::json::object;
   struct Behaviour {
-    bool connector = true;
-    bool tokenizer_info = false;  // the route that stands in for the connector's word
-    bool passes_self_test = true;
-    bool usage_details = true;
-    bool token_ids = true;
-    int fail_completions = 0;   // so many answers of status 500 first
-    int break_completions = 0;  // so many connections closed before an answer
-    bool refuse_plans = false;  // 400 for every request with one
-    bool break_after_first = false;
-    size_t cut = 0;        // bytes of a piece of a stream's body; 0: an event at a time
-    bool endless = false;  // text until the client goes
+    std::atomic<bool> connector{true};
+    std::atomic<bool> tokenizer_info{false};  // the route that stands in for the connector's word
+    std::atomic<bool> passes_self_test{true};
+    std::atomic<bool> usage_details{true};
+    std::atomic<bool> token_ids{true};
+    std::atomic<int> fail_completions{0};   // so many answers of status 500 first
+    std::atomic<int> break_completions{0};  // so many connections closed before an answer
+    std::atomic<bool> refuse_plans{false};  // 400 for every request with one
+    std::atomic<bool> break_after_first{false};
+    std::atomic<size_t> cut{0};        // bytes of a piece of a stream's body; 0: an event at a time
+    std::atomic<bool> endless{false};  // text until the client goes
     std::string text = "Hello, \xc3\xa9t\xc3\xa9!";
     std::string fingerprint = "000102030405060708090a0b0c0d0e0f";
     std::function<void(const Object& op, const std::vector<int>& prompt)> on_op;
@@ -232,12 +232,13 @@ class FakeVllm {
     boost::beast::error_code error;
     http::write_header(socket, serializer, error);
     std::string events;
+    std::string pending;  // of a character
     for (const int id : Tokenize(behaviour_.text)) {
       Object choice = {{"index", 0}, {"text", ""}};
-      pending_ += static_cast<char>(id);
+      pending += static_cast<char>(id);
       const bool whole = (id & 0xC0) != 0xC0;  // of the two-byte characters used here
-      if (whole) choice["text"] = std::exchange(pending_, "");
-      if (behaviour_.token_ids) choice["token_ids"] = {id};
+      if (whole) choice["text"] = std::exchange(pending, "");
+      if (behaviour_.token_ids) choice["token_ids"] = boost::json::array{id};
       events += "data: " + boost::json::serialize(Object{{"choices", {choice}}}) + "\n\n";
       if (behaviour_.break_after_first) break;
     }
@@ -253,7 +254,7 @@ class FakeVllm {
       return false;
     }
     Object last = {{"index", 0}, {"text", ""}, {"finish_reason", "stop"}};
-    if (behaviour_.token_ids) last["token_ids"] = {kEnd};
+    if (behaviour_.token_ids) last["token_ids"] = boost::json::array{kEnd};
     events += "data: " + boost::json::serialize(Object{{"choices", {last}}}) + "\n\n";
     const size_t count = Tokenize(behaviour_.text).size() + 1;
     events += "data: " +
@@ -267,7 +268,8 @@ class FakeVllm {
 
   bool Send(Socket& socket, std::string_view bytes) {
     boost::beast::error_code error;
-    const size_t step = behaviour_.cut == 0 ? bytes.size() : behaviour_.cut;
+    const size_t cut = behaviour_.cut;
+    const size_t step = cut == 0 ? bytes.size() : cut;
     for (size_t at = 0; at < bytes.size() && !error; at += step) {
       const auto piece = bytes.substr(at, step);
       boost::asio::write(
@@ -292,7 +294,6 @@ class FakeVllm {
   uint16_t port_ = 0;
   std::atomic<bool> stopping_{false};
   Behaviour behaviour_;
-  std::string pending_;
   std::atomic<bool> tested_{false};
   std::mutex mutex_;
   std::map<std::string, int> counts_;
