@@ -5,6 +5,7 @@
 
 #include "base/llama_runtime.h"
 #include "engine/llama/handles.h"
+#include "engine/llama/vocabulary.h"
 #include "engine/template_format.h"
 
 namespace inferscale {

@@ -217,7 +217,10 @@ class FakeVllm {
     if (!behaviour_.usage_details) return usage;
     int64_t cached = 0;
     if (!op.empty() && op.at("op") == "inject") {
-      for (const auto& span : op.at("spans").as_array()) cached += span.at(1).as_int64();
+      const std::string_view packed = op.at("spans").as_string();
+      for (size_t at = 8; at < packed.size(); at += 56) {  // `tokens` below 256, little-endian
+        cached += std::stoi(std::string(packed.substr(at, 2)), nullptr, 16);
+      }
     }
     usage["prompt_tokens_details"] = Object{{"cached_tokens", cached}};
     return usage;
