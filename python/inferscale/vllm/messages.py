@@ -60,8 +60,9 @@ class Orders(KVConnectorMetadata):
     captures: list[CaptureOrder] = field(default_factory=list)
     saves: list[SaveSpan] = field(default_factory=list)
     commits: list[int] = field(default_factory=list)  # captures
+    reference: int | None = None  # the self-test's first capture, of one token
     flush: bool = False
-    compare: tuple[int, int] | None = None  # the self-test's capture, and its tokens
+    compare: tuple[int, int] | None = None  # its second one, and that one's tokens
     drops: list[int] = field(default_factory=list)  # captures
     closes: list[int] = field(default_factory=list)  # leases
 
@@ -96,7 +97,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        return self.worst <= self.limit  # a NaN is no pass
+        return self.worst <= self.limit
 
 
 @dataclass

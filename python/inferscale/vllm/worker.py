@@ -34,6 +34,7 @@ DTYPES = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dt
 TORCH_DTYPES = {ours: theirs for theirs, ours in DTYPES.items()}
 # The self-test's largest relative error of a layer. A wrong rotation or layout gives about 1.
 LIMITS = {Dtype.F32: 1e-3, Dtype.F16: 2e-2, Dtype.BF16: 8e-2}
+NO_NUMBER = 1e9  # the error of what is no number, as JSON has it
 STATS_SECONDS = 1.0
 
 # The workers of this process, by engine: where a scheduler half looks for its only one.
@@ -68,6 +69,7 @@ class Worker:
         self._leases: dict[int, Lease | Sequence[int]] = {}  # or the codes that say why not
         self._pending: set[int] = set()  # ordered leases that are not yet reported
         self._captures: dict[int, Capture] = {}
+        self._reference: torch.Tensor | None = None  # the self-test's
         self._report = Report()
         self._stats_at = 0.0
         workers[vllm_config.kv_transfer_config.engine_id] = self
@@ -159,6 +161,8 @@ class Worker:
         stream = records.stream()
         if pieces:
             records.mover.capture(pieces, stream)
+        if orders.reference in self._captures:
+            self._reference = records.read(self._captures[orders.reference], 1)
         for number in orders.commits:
             if (capture := self._captures.pop(number, None)) is not None:
                 try:
@@ -170,8 +174,11 @@ class Worker:
             records.tier.flush()
         if orders.compare is not None:
             number, tokens = orders.compare
-            if (capture := self._captures.pop(number, None)) is not None:
-                self._report.verdicts.append(records.verdict(capture, tokens))
+            capture = self._captures.pop(number, None)
+            if capture is not None and self._reference is not None:
+                kv = records.read(capture, tokens)
+                self._report.verdicts.append(records.verdict(kv, self._reference))
+                capture.close(stream)
 
     def report(self, orders: Orders | None) -> Report | None:
         """The last thing in every step."""
@@ -284,18 +291,19 @@ class _Records:
         lease.close()
         self.store.erase([key])
 
-    def verdict(self, capture: Capture, tokens: int) -> Verdict:
-        """Each token of the capture must have the KV of its first, whose keys are not rotated."""
+    def read(self, capture: Capture, tokens: int) -> torch.Tensor:
+        """[layer][K, then V][token][head and dim] in fp32; waits for the device."""
         shape = self.owned[1]
         dtype = TORCH_DTYPES[shape.dtype]
         size = 2 * shape.layers * tokens * shape.kv_heads * shape.dim * dtype.itemsize
-        stream = self.stream()
-        data = capture.read(size, stream)
-        capture.close(stream)
-        kv = torch.frombuffer(data, dtype=dtype).float().view(shape.layers, 2, tokens, -1)
-        first = kv[:, :, :1]
-        error = (kv - first).norm(dim=3) / first.norm(dim=3).clamp_min(1e-20)
-        return Verdict(tuple(error.amax(dim=(1, 2)).tolist()), LIMITS[shape.dtype])
+        data = capture.read(size, self.stream())
+        return torch.frombuffer(data, dtype=dtype).float().view(shape.layers, 2, tokens, -1)
+
+    def verdict(self, kv: torch.Tensor, reference: torch.Tensor) -> Verdict:
+        """Each token must have the reference's KV, wherever they stand: keys are not rotated."""
+        error = (kv - reference).norm(dim=3) / reference.norm(dim=3).clamp_min(1e-20)
+        worst = error.nan_to_num(nan=NO_NUMBER, posinf=NO_NUMBER).amax(dim=(1, 2))
+        return Verdict(tuple(worst.tolist()), LIMITS[self.owned[1].dtype])
 
     def close(self) -> None:
         for part in (self.mover, self.tier, self.store, self.device):

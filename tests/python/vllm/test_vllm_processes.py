@@ -287,6 +287,52 @@ def test_two_ranks_keep_their_own_heads(two_ranks: Engine, rng: random.Random) -
         assert_same(ours, two_ranks.plain(prompt, 6), 1e-3)
 
 
+def hybrid_model(target: Path) -> Path:
+    """Layers behind a sliding window and layers without one, each kind with its own rotation."""
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    torch.manual_seed(0)
+    config = Gemma3TextConfig(
+        vocab_size=49152,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        query_pre_attn_scalar=64,
+        max_position_embeddings=2048,
+        sliding_window=64,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2,
+        initializer_range=0.1,
+    )
+    Gemma3ForCausalLM(config).save_pretrained(target)
+    return target
+
+
+def test_groups_of_layers_have_blocks_of_their_own(rng: random.Random, tmp_path: Path) -> None:
+    """Of a window's group only the last blocks are there to be written."""
+    engine = Engine(
+        hybrid_model(tmp_path / "model"),
+        tmp_path / "kv",
+        dtype="float32",
+        block_size=32,
+        skip_tokenizer_init=True,
+    )
+    assert engine.self_test()["self_test"]["state"] == "passed"
+    for sizes in ([20, 30, 40], [33, 90, 77, 100], [10, 200, 150, 8]):
+        facts = engine.keep(some_facts(rng, sizes))
+        prompt = facts.prompt + words(rng, 30)
+        ours = engine.ask(prompt, plan_of(facts), 6)
+        assert ours.injected == len(facts.prompt)
+        assert_same(ours, engine.plain(prompt, 6), 1e-3)
+        again = engine.ask(prompt, plan_of(facts), 6)
+        assert again.cached >= len(facts.prompt)
+        assert_same(again, ours, 1e-3)
+    assert not engine.refused()
+    engine.llm.llm_engine.engine_core.shutdown()
+
+
 NAMES = ["Ana", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ivan", "Judy", "Karl", "Lena"]
 
 
