@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import statistics
+import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -180,9 +181,9 @@ class Engine:
 def inject(tenant: str, facts: Sequence[Fact]) -> tuple[Tokens, dict[str, Any]]:
     """The prompt's beginning that the facts are, and the plan that injects it whole."""
     tokens: Tokens = []
-    spans = []
+    spans = ""
     for fact in facts:
-        spans.append([len(tokens), len(fact.tokens), 0, fact.key])
+        spans += struct.pack("<3I", len(tokens), len(fact.tokens), 0).hex() + fact.key
         tokens += fact.tokens
     return tokens, {"v": 1, "op": "inject", "tenant": tenant, "spans": spans}
 

@@ -21,6 +21,7 @@ VERSION = 1
 NAME = "inferscale"  # of the object
 MAX_TENANT_BYTES = 255
 KEY_BYTES = 16
+PACKED = np.dtype([("first", "<u4"), ("tokens", "<u4"), ("record_token", "<u4"), ("key", "V16")])
 
 
 class BadPlan(Exception):
@@ -125,18 +126,42 @@ def _inject(plan: dict[Any, Any], prompt_tokens: int) -> Inject:
     exact = _int(plan.get("exact", 0))
     if exact < 0:
         raise BadPlan("range")
-    rows = _list(plan.get("spans"), prompt_tokens)
-    if set(map(type, rows)) - {list, tuple} or set(map(len, rows)) - {4}:
-        raise BadPlan("malformed")
-    columns = list(zip(*rows, strict=True)) or [()] * 4
-    first, tokens, record_token = (_ints(column) for column in columns[:3])
-    keys = _keys(columns[3])
+    spans = plan.get("spans")
+    columns = (
+        _packed(spans, prompt_tokens) if isinstance(spans, str) else _rows(spans, prompt_tokens)
+    )
+    first, tokens, record_token, keys = columns
     good = (first >= 0) & (tokens > 0) & (tokens <= prompt_tokens - first)
     if not (good & (record_token >= 0) & (record_token < 2**31)).all():
         raise BadPlan("range")
     if (first[1:] < (first + tokens)[:-1]).any():
         raise BadPlan("overlap")
     return Inject(_tenant(plan), first, tokens, record_token, keys, exact)
+
+
+def _rows(spans: object, prompt_tokens: int) -> tuple[Ints, Ints, Ints, bytes]:
+    rows = _list(spans, prompt_tokens)
+    if set(map(type, rows)) - {list, tuple} or set(map(len, rows)) - {4}:
+        raise BadPlan("malformed")
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    first, tokens, record_token = (_ints(column) for column in columns[:3])
+    return first, tokens, record_token, _keys(columns[3])
+
+
+def _packed(spans: str, prompt_tokens: int) -> tuple[Ints, Ints, Ints, bytes]:
+    """The same in one string, which vLLM copies faster than hundreds of lists."""
+    try:
+        packed = bytes.fromhex(spans)
+    except ValueError:
+        raise BadPlan("malformed") from None
+    count, rest = divmod(len(packed), PACKED.itemsize)
+    if rest or 2 * len(packed) != len(spans):
+        raise BadPlan("malformed")
+    if count > prompt_tokens:
+        raise BadPlan("range")
+    table = np.frombuffer(packed, PACKED)
+    numbers = [table[name].astype(np.int64) for name in ("first", "tokens", "record_token")]
+    return numbers[0], numbers[1], numbers[2], table["key"].tobytes()
 
 
 def _encode(plan: dict[Any, Any], prompt_tokens: int) -> Encode:

@@ -1,8 +1,11 @@
 #include "engine/vllm/protocol.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <boost/json.hpp>
 #include <charconv>
+#include <iterator>
 #include <limits>
 
 namespace inferscale {
@@ -135,10 +138,17 @@ std::string SelfTestOp(int step) {
 std::string InjectOp(std::string_view tenant, std::span<const PromptSpan> spans) {
   json::object op = Op("inject");
   op["tenant"] = tenant;
-  json::array& list = op["spans"].emplace_array();
+  std::string packed;
+  const auto append = [&packed](uint32_t value) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      fmt::format_to(std::back_inserter(packed), "{:02x}", value >> shift & 0xFFU);
+    }
+  };
   for (const PromptSpan& span : spans) {
-    list.push_back(json::array{span.first, span.tokens, span.record_token, span.key.Hex()});
+    for (const uint32_t number : {span.first, span.tokens, span.record_token}) append(number);
+    packed += span.key.Hex();
   }
+  op["spans"] = packed;
   return Wrapped(std::move(op));
 }
 

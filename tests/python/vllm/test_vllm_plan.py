@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import struct
 from typing import Any
 
 import pytest
@@ -34,6 +35,41 @@ def test_inject_is_understood() -> None:
     assert (plan.tenant, plan.exact) == ("acme", 40)
     assert plan.spans == [Span(0, 40, 0, bytes.fromhex(KEY)), Span(40, 60, 3, b"\xff" * 16)]
     assert Inject.of("acme", plan.spans, 40).spans == plan.spans
+
+
+def packed(*spans: tuple[int, int, int, str]) -> str:
+    return "".join(struct.pack("<3I", *span[:3]).hex() + span[3] for span in spans)
+
+
+def test_packed_spans_are_the_same_as_rows() -> None:
+    spans = [(0, 40, 0, KEY), (40, 60, 3, OTHER)]
+    one, other = parse(inject(packed(*spans)), 100), parse(inject([list(s) for s in spans]), 100)
+    assert isinstance(one, Inject)
+    assert isinstance(other, Inject)
+    assert one.spans == other.spans
+    empty = parse(inject(""), 100)
+    assert isinstance(empty, Inject)
+    assert empty.spans == []
+
+
+@pytest.mark.parametrize(
+    ("spans", "why"),
+    [
+        (packed((0, 40, 0, KEY), (39, 10, 0, KEY)), "overlap"),
+        (packed((0, 101, 0, KEY)), "range"),
+        (packed((2**32 - 1, 1, 0, KEY)), "range"),
+        (packed((0, 2**32 - 1, 0, KEY)), "range"),
+        (packed((0, 0, 0, KEY)), "range"),
+        (packed((0, 5, 2**31, KEY)), "range"),
+        (packed(*((i, 1, 0, KEY) for i in range(101))), "range"),
+        (packed((0, 5, 0, KEY))[:-2], "malformed"),
+        (packed((0, 5, 0, KEY))[:-1] + " ", "malformed"),
+        (" " * 8 + packed((0, 5, 0, KEY)), "malformed"),
+        ("spans", "malformed"),
+    ],
+)
+def test_bad_packed_spans_say_why(spans: str, why: str) -> None:
+    assert reason(inject(spans)) == why
 
 
 def test_groups_are_runs_without_a_gap() -> None:
