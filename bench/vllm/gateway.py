@@ -22,10 +22,12 @@ from vllm_engine import summary
 
 
 class Gateway:
-    def __init__(self, url: str, user: str, model: str) -> None:
+    def __init__(self, url: str, user: str) -> None:
         parts = urllib.parse.urlsplit(url)
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
-        self._user, self._model = user, model
+        self._user = user
+        self._connection.request("GET", "/v1/models")
+        self._model = json.loads(self._connection.getresponse().read())["data"][0]["id"]
 
     def ask(self, question: str, facts: int, mode: str) -> tuple[float, dict[str, Any]]:
         """ms to the first piece of text, and what the gateway says about the answer."""
@@ -62,7 +64,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--url", required=True)
     parser.add_argument("--user", default="bench")
-    parser.add_argument("--model", default="default")
     parser.add_argument("--out", required=True)
     parser.add_argument("--facts", type=int, nargs="+", default=[5, 10, 20, 50, 100, 200])
     parser.add_argument("--reps", type=int, default=25)
@@ -74,7 +75,7 @@ def main() -> int:
         json.loads(Path(args.out).read_text()) if Path(args.out).exists() else {}
     )
 
-    gateway = Gateway(args.url, args.user, args.model)
+    gateway = Gateway(args.url, args.user)
     rows: list[dict[str, Any]] = []
     results["gateway"] = rows
     for facts in args.facts:
@@ -101,7 +102,7 @@ def main() -> int:
     lock = threading.Lock()
 
     def one_user(mine: list[str]) -> None:
-        own = Gateway(args.url, args.user, args.model)
+        own = Gateway(args.url, args.user)
         for number, question in enumerate(mine):
             first_ms, _ = own.ask(question, 50, "kv")
             with lock:

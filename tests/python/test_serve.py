@@ -34,7 +34,8 @@ class Served:
     def chat(self, **body: Any) -> dict[str, Any]:
         status, data = self.request("POST", "/v1/chat/completions", body)
         assert status == 200, data
-        return json.loads(data)
+        answer: dict[str, Any] = json.loads(data)
+        return answer
 
 
 @pytest.fixture
@@ -143,7 +144,8 @@ def test_openai_client(served: Served) -> None:
     assert "Lisbon" in answer.choices[0].message.content
     assert answer.usage.prompt_tokens_details.cached_tokens > 0
     assert len(answer.inferscale["facts"]) == 2
-    text, usage = "", None
+    text = ""
+    usage: Any = None
     for chunk in client.chat.completions.create(
         model=served.model,
         messages=ask("Where does Ana live?"),
