@@ -48,7 +48,8 @@ done
 echo "vLLM is up after $SECONDS s"
 
 "$python" "$here/conversation.py" "$turns" >"$work/conversation.jsonl"
-"$inferscale" import "$work/conversation.jsonl" --user bench
+"$inferscale" import "$work/conversation.jsonl" --user bench --no-encode
+"$inferscale" encode
 echo "$turns turns remembered after $SECONDS s"
 "$inferscale" serve --port $port >"$work/serve.log" 2>&1 &
 servers+=($!)
