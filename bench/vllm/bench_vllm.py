@@ -40,6 +40,7 @@ class Bench:
             self.results = json.loads(Path(args.out).read_text())
 
     def save(self) -> None:
+        self.results |= headline(self.results)
         Path(self.args.out).write_text(json.dumps(self.results, indent=1) + "\n")
 
     def say(self, text: str) -> None:
@@ -364,6 +365,28 @@ class Bench:
                 {"injected": size},
             )
             self.save()
+
+
+def headline(results: dict[str, Any]) -> dict[str, Any]:
+    """The few numbers that others look for, out of the first run of each part."""
+    out: dict[str, Any] = {}
+    sizes: dict[str, Any] = next((v for k, v in results.items() if k.startswith("latency ")), {})
+    out["ttft"] = [
+        {
+            "facts": int(size) // FACT_TOKENS,
+            "full_ms": arms["full prefill"]["median"],
+            "prefix_hit_ms": arms["prefix-cache hit"]["median"],
+            "kv_ms": arms["injected"]["median"],
+        }
+        for size, arms in sizes.items()
+    ]
+    arms: dict[str, Any] = next((v for k, v in results.items() if k.startswith("throughput ")), {})
+    if arms:
+        out["throughput"] = {
+            "text_rps": arms["text"]["requests_per_s"],
+            "kv_rps": arms["injected"]["requests_per_s"],
+        }
+    return out
 
 
 def main() -> int:

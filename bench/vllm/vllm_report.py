@@ -76,14 +76,16 @@ def plot(results: dict[str, Any], to: Path) -> None:
         axes[0].plot(facts, [row["kv"]["median"] for row in rows], "o-", label="KV")
         axes[0].set(xlabel="facts", ylabel="ms to the first token", title="Through the gateway")
     else:
-        sizes: dict[str, Any] = next((v for k, v in results.items() if k.startswith("latency")), {})
+        sizes: dict[str, Any] = next(
+            (v for k, v in results.items() if k.startswith("latency ")), {}
+        )
         counts = [int(size) for size in sizes]
         for arm in ARMS:
             axes[0].plot(counts, [sizes[str(n)][arm]["median"] for n in counts], "o-", label=arm)
         axes[0].set(xlabel="memory tokens", ylabel="ms to the first token", title="In the engine")
     axes[0].set_ylim(bottom=0)
     axes[0].legend()
-    arms: dict[str, Any] = next((v for k, v in results.items() if k.startswith("throughput")), {})
+    arms: dict[str, Any] = next((v for k, v in results.items() if k.startswith("throughput ")), {})
     names = [arm for arm in arms if arm != "counters"]
     axes[1].barh(names, [arms[arm]["requests_per_s"] for arm in names])
     axes[1].set(xlabel="requests per second")
@@ -96,13 +98,13 @@ def main() -> int:
     results = json.loads(path.read_text())
     lines = [f"# InferScale in vLLM {results['versions']['vllm']}, {path.stem}", ""]
     for name, value in results.items():
-        if name.startswith("latency"):
+        if name.startswith("latency "):
             lines += latency_table(name, value)
-        elif name.startswith("throughput"):
+        elif name.startswith("throughput "):
             lines += throughput_table(name, value)
     if "gateway" in results:
         lines += gateway_table(results["gateway"])
-    for name in ("host", "decode", "store", "gateway_concurrent"):
+    for name in ("host", "decode", "store", "check", "gateway_concurrent"):
         if name in results:
             lines += [f"## {name}", "", "```json", json.dumps(results[name], indent=1), "```", ""]
     path.with_suffix(".md").write_text("\n".join(lines))
