@@ -101,16 +101,19 @@ void AddTexts(CLI::App* command, const std::string& name, std::vector<std::strin
       ->take_all();
 }
 
+bool NamesEngine(const AppOptions& options) {
+  return options.engine == EngineKind::kVllm ? !options.urls.empty() : !options.model.empty();
+}
+
 Result<std::unique_ptr<App>> OpenApplication(const AppOptions& options, Need need) {
   const bool embeds = !options.embed_model.empty() || !options.embed_url.empty();
-  const bool vllm = options.engine == EngineKind::kVllm;
-  if (need == Need::kAnswer && vllm && options.urls.empty()) {
-    return Fail(Code::kUnsupported, "no vLLM server: give its URL with --url or INFERSCALE_URL");
-  }
-  if (need == Need::kAnswer && !vllm && options.model.empty()) {
-    return Fail(Code::kUnsupported,
-                "no language model: give its GGUF file with --model or INFERSCALE_MODEL, or vLLM "
-                "servers with --url");
+  if (need == Need::kAnswer && !NamesEngine(options)) {
+    return options.engine == EngineKind::kVllm
+               ? Fail(Code::kUnsupported,
+                      "no vLLM server: give its URL with --url or INFERSCALE_URL")
+               : Fail(Code::kUnsupported,
+                      "no language model: give its GGUF file with --model or INFERSCALE_MODEL, or "
+                      "vLLM servers with --url");
   }
   if (need != Need::kFacts && !embeds) {
     return Fail(Code::kUnsupported,

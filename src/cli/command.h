@@ -38,6 +38,9 @@ void AddTexts(CLI::App* command, const std::string& name, std::vector<std::strin
               const std::string& help);
 void UseHouseHelp(CLI::App& root);
 
+// Whether a language model is named: a file, or a server.
+bool NamesEngine(const AppOptions& options);
+
 // Opens the application. Whatever is wrong here is no usage error and nothing "not found": the exit
 // code is kExitFailed.
 Result<std::unique_ptr<App>> OpenApplication(const AppOptions& options, Need need);

@@ -28,7 +28,7 @@ boost::json::array UnusedToJson(const std::vector<UnusedKv>& all) {
 
 Result<int> Run(bool drop_unused, const Options& options) {
   // The model tells what is in use; to look at what is not, it need not be loaded.
-  const bool load = drop_unused && !options.app.model.empty();
+  const bool load = drop_unused && NamesEngine(options.app);
   INFERSCALE_ASSIGN(const auto app,
                     OpenApplication(options.app, load ? Need::kAnswer : Need::kFacts));
   INFERSCALE_ASSIGN(const CompactResult result, app->Compact(drop_unused));

@@ -70,7 +70,7 @@ Result<int> Run(const Args& args, const Options& options) {
   auto parsed = ParseFacts(content, format, defaults);
   if (!parsed) return Wrap(std::move(parsed).error(), args.file);
 
-  const bool encode = !args.no_encode && !options.app.model.empty();
+  const bool encode = !args.no_encode && NamesEngine(options.app);
   INFERSCALE_ASSIGN(const auto app,
                     OpenApplication(options.app, encode ? Need::kAnswer : Need::kSearch));
   Report report;
@@ -93,7 +93,7 @@ Result<int> Run(const Args& args, const Options& options) {
   }
   if (report.facts == 0) return Fail(Code::kInvalid, "{}: no facts in it", args.file);
   if (!args.no_encode && !encode) {
-    Say("not encoded, as no --model was given; run inferscale encode later");
+    Say("not encoded, as no --model or --url was given; run inferscale encode later");
   }
   return kExitOk;
 }

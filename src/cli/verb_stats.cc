@@ -17,7 +17,7 @@ boost::json::object KvToJson(const KvStoreStats& kv) {
 
 Result<int> Run(const Options& options) {
   // KV is counted for one model, so the counts of encoded episodes need it.
-  const bool model = !options.app.model.empty();
+  const bool model = NamesEngine(options.app);
   INFERSCALE_ASSIGN(const auto app,
                     OpenApplication(options.app, model ? Need::kAnswer : Need::kFacts));
   INFERSCALE_ASSIGN(const AppStats stats, app->Stats());
