@@ -228,7 +228,7 @@ def test_without_a_plan_no_injected_block_is_read(engine: Engine, rng: random.Ra
     assert again.cached == len(prompt) // BLOCK * BLOCK - BLOCK * (len(prompt) % BLOCK == 0)
     assert_same(again, ours, NOISE)
     worst = max(abs(plain.logprobs[0].get(t, -20) - p) for t, p in ours.logprobs[0].items())
-    assert worst > 100 * NOISE, "the poison does nothing, so this test would prove nothing"
+    assert worst > 20 * NOISE, "the poison does nothing, so this test would prove nothing"
     without = engine.ask(prompt, None, 6)
     assert without.cached <= facts.exact // BLOCK * BLOCK
     assert_same(without, plain, NOISE)
