@@ -157,13 +157,13 @@ class Engine:
 
     def salt(self, plan: dict[str, Any]) -> str:
         """What a gateway gives with the plan; see docs/vllm_protocol.md."""
-        from inferscale.vllm import salt
         from inferscale.vllm.plan import Inject, parse
+        from inferscale.vllm.salt import marks, of_mark
 
         parsed = parse({"inferscale": plan}, 1 << 30)
         assert isinstance(parsed, Inject)
         good = np.ones(len(parsed.first), bool)
-        return salt.of_mark(salt.marks(parsed, good, self._fingerprint)[0])
+        return of_mark(marks(parsed, good, self._fingerprint)[0])
 
     def encode(self, tenant: str, facts: Sequence[Fact], prefix: Tokens) -> None:
         """One causal pass over `prefix` and the facts; every fact is a record."""
