@@ -12,7 +12,7 @@ MIB, GIB = 1 << 20, 1 << 30
 class Settings:
     """Sizes are bytes of each worker; docs/vllm.md says more."""
 
-    dir: str  # the data directory
+    dir: str  # the store: kv/ in the data directory
     device_bytes: int = 2 * GIB  # records on the device; what vLLM leaves free must hold them
     host_bytes: int = 4 * GIB  # records in host memory, pinned where there is a device
     capture_bytes: int = 256 * MIB  # records on their way to the disk
@@ -32,7 +32,7 @@ class Settings:
         if unknown := sorted(set(extra) - set(known)):
             raise ValueError(f"kv_connector_extra_config: unknown {', '.join(unknown)}")
         if not extra.get("dir"):
-            raise ValueError("kv_connector_extra_config: dir, the data directory, is missing")
+            raise ValueError("kv_connector_extra_config: dir, the folder of the store, is missing")
         for name, value in extra.items():
             if "int" in known[name].type and (type(value) is not int or value < 0):
                 raise ValueError(f"kv_connector_extra_config: {name} is {value!r}, not a number")
