@@ -32,7 +32,8 @@ steady=(setarch "$(uname -m)" --addr-no-randomize)
 reports=("$cpp_report")
 "${steady[@]}" ctest --preset "$preset" --parallel "$(nproc)" --output-junit "$cpp_report" "${@:2}" || true
 if [ $# -eq 0 ]; then
-  "$INFERSCALE_PYTHON" -m pytest -q tests/python --junitxml="$python_report" || true
+  # Those of the vLLM connector are scripts/test_vllm.sh's.
+  "$INFERSCALE_PYTHON" -m pytest -q tests/python --ignore=tests/python/vllm --junitxml="$python_report" || true
   reports+=("$python_report")
 fi
 exec "$INFERSCALE_PYTHON" scripts/tally.py "${reports[@]}"
