@@ -132,7 +132,7 @@ Status CaptureQueue::Enqueue(KvCapture& capture, bool keep) {
     auto event = device_->CreateEvent();
     if (event && device_->Record(*event, stream)) {
       item.events.push_back(std::move(*event));
-    } else if (const Status passed = device_->Synchronize(stream); !passed) {
+    } else if (Status passed = device_->Synchronize(stream); !passed) {
       // Nobody knows when the stream will have passed: the room is not used again.
       MutexLock lock(mutex_);
       if (keep) ++counts_.failed;
