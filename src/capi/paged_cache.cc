@@ -13,7 +13,11 @@ namespace {
 
 std::vector<std::byte*> Pointers(const std::vector<uint64_t>& addresses) {
   std::vector<std::byte*> out;
-  for (const uint64_t address : addresses) out.push_back(reinterpret_cast<std::byte*>(address));
+  out.reserve(addresses.size());
+  for (const uint64_t address : addresses) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): that is how the C interface says addresses
+    out.push_back(reinterpret_cast<std::byte*>(address));
+  }
   return out;
 }
 

@@ -49,11 +49,12 @@ std::vector<std::string_view> CutMarkers(std::string_view text,
   return parts;
 }
 
-VllmTokenizer::VllmTokenizer(Ask ask, TokenizerInfo info) : ask_(std::move(ask)), bos_(info.bos) {
-  for (auto& [text, token] : info.special) {
+VllmTokenizer::VllmTokenizer(Ask ask, const TokenizerInfo& info)
+    : ask_(std::move(ask)), bos_(info.bos) {
+  for (const auto& [text, token] : info.special) {
     if (text.empty() || OnlySpace(text)) continue;  // runs of spaces and line breaks say nothing
     special_.insert(token);
-    markers_.push_back(std::move(text));
+    markers_.push_back(text);
   }
   for (int i = 0; i < kWorkers; ++i) {
     workers_.emplace_back([this](const std::stop_token& stop) { Work(stop); });

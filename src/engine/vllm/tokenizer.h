@@ -32,7 +32,7 @@ class VllmTokenizer final : public Tokenizer {
   // The tokens of a text by itself, in which special tokens are recognised. Thread-safe.
   using Ask = std::function<Result<std::vector<Token>>(std::string_view text)>;
 
-  VllmTokenizer(Ask ask, TokenizerInfo info);
+  VllmTokenizer(Ask ask, const TokenizerInfo& info);
   ~VllmTokenizer() override;
 
   std::vector<Token> Bos() const override;
