@@ -43,7 +43,7 @@ int32_t inferscale_store_open(const inferscale_store_options* options, inferscal
                               inferscale_error* error) {
   if (out != nullptr) *out = nullptr;
   return Call(error, [&]() -> Status {
-    static const SystemClock clock;
+    static const SystemClock kClock;
     INFERSCALE_TRY(NotNull(out, "out"));
     INFERSCALE_ASSIGN(const inferscale_store_options given, Sized(options, "options"));
     INFERSCALE_TRY(NotNull(given.dir, "options.dir"));
@@ -55,7 +55,7 @@ int32_t inferscale_store_open(const inferscale_store_options* options, inferscal
     wanted.tenant_disk_bytes = given.tenant_disk_bytes;
     if (given.device != nullptr) wanted.arena_slab = PinnedSlab(given.device->device);
     INFERSCALE_ASSIGN(std::shared_ptr<KvStore> store,
-                      KvStore::Open(SystemEnv(), clock, std::move(wanted)));
+                      KvStore::Open(SystemEnv(), kClock, std::move(wanted)));
     *out = new inferscale_store{std::move(store), std::make_shared<TierList>()};
     return {};
   });

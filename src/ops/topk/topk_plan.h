@@ -74,7 +74,7 @@ inline uint64_t TopKBlocks(std::span<const PluginSearch> searches, uint32_t tile
 
 // What a device can hold, and how often it should be filled at least.
 struct TopKDevice {
-  uint32_t resident_blocks;
+  uint32_t resident_blocks = 0;
   uint32_t min_waves = 1;
 };
 
