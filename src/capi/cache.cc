@@ -16,6 +16,7 @@ Result<std::vector<T>> Copied(const T* data, uint64_t count, std::string_view na
   return std::vector<T>(given.begin(), given.end());
 }
 
+// NOLINTNEXTLINE(performance-no-int-to-ptr): that is how the C interface says streams
 DeviceStream ToStream(intptr_t stream) { return reinterpret_cast<DeviceStream>(stream); }
 
 // Bounds everything that later code multiplies.
