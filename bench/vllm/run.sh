@@ -4,7 +4,7 @@
 #   bench/vllm/run.sh [--quick] [--out FOLDER] [--store FOLDER]
 #
 # Needs vLLM with CUDA (0.26.0 was measured) in a python3 (or $PYTHON), the CUDA plug-in
-# (scripts/build_cuda.sh) and libinferscale.so (built by it too). The model is random: its shape is
+# (scripts/build_cuda.sh) and libinferscale.so (cmake --build --preset cuda --target inferscale_c). The model is random: its shape is
 # llama-8b.json's, its tokenizer SmolLM2's. In the environment, all optional:
 #
 #   INFERSCALE_LIBRARY       libinferscale.so
@@ -48,7 +48,7 @@ bench() { "$python" "$here/bench_vllm.py" "$@" "${options[@]}"; }
 
 bench latency throughput decode store --cudagraph FULL
 bench decode-plain --cudagraph FULL
-bench host --cudagraph FULL --sizes 1600
+bench host check --cudagraph FULL --sizes 1600
 bench latency --sizes 1600
 bench latency throughput --cudagraph FULL --kv-dtype fp8 --sizes 1600
 "$python" "$here/vllm_report.py" "$json"
