@@ -132,7 +132,7 @@ class Session final : public HttpResponder {
       waiting_ = true;
     }
     const Status read = socket_.Wait(
-        "reading a request", HttpClock::now() + options_.request_timeout, [&](auto& done) {
+        "reading a request", HttpDeadline::In(options_.request_timeout), [&](auto& done) {
           http::async_read(socket_.stream(), socket_.buffer(), parser,
                            [&done](beast::error_code error, size_t) { done = error; });
         });
@@ -167,7 +167,7 @@ class Session final : public HttpResponder {
 
   template <typename Start>
   bool Write(Start start) {
-    const auto deadline = HttpClock::now() + options_.write_timeout;
+    const auto deadline = HttpDeadline::In(options_.write_timeout);
     return socket_.Wait("writing", deadline, start).has_value();
   }
 
@@ -176,7 +176,7 @@ class Session final : public HttpResponder {
   void Close() {
     beast::error_code error;
     socket_.stream().socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
-    const auto deadline = HttpClock::now() + std::chrono::milliseconds(500);
+    const auto deadline = HttpDeadline::In(std::chrono::milliseconds(500));
     std::array<char, 4096> rest{};
     while (!error && !aborted_) {
       const Status read = socket_.Wait("closing", deadline, [&](auto& done) {

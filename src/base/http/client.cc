@@ -1,6 +1,5 @@
 #include "base/http/client.h"
 
-#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -19,14 +18,13 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
-using Clock = HttpClock;
 using Request = http::request<http::string_body>;
 
 class Connection {
  public:
   Connection() : resolver_(socket_.context()) {}
 
-  Status Connect(const HttpUrl& url, Clock::time_point deadline) {
+  Status Connect(const HttpUrl& url, const HttpDeadline& deadline) {
     asio::ip::tcp::resolver::results_type endpoints;
     INFERSCALE_TRY(socket_.Wait("connecting", deadline, [&](auto& done) {
       resolver_.async_resolve(url.host, url.port, [&](beast::error_code error, auto found) {
@@ -43,7 +41,7 @@ class Connection {
     return {};
   }
 
-  Status Write(const Request& request, Clock::time_point deadline) {
+  Status Write(const Request& request, const HttpDeadline& deadline) {
     return socket_.Wait("sending", deadline, [&](auto& done) {
       http::async_write(socket_.stream(), request,
                         [&done](beast::error_code error, size_t) { done = error; });
@@ -51,7 +49,7 @@ class Connection {
   }
 
   template <typename Parser>
-  Status ReadSome(Parser& parser, Clock::time_point deadline) {
+  Status ReadSome(Parser& parser, const HttpDeadline& deadline) {
     return socket_.Wait("waiting for an answer", deadline, [&](auto& done) {
       http::async_read_some(socket_.stream(), socket_.buffer(), parser,
                             [&done](beast::error_code error, size_t) { done = error; });
@@ -83,7 +81,7 @@ class Exchange final : public HttpStream {
   using Fresh = std::function<Result<std::unique_ptr<Connection>>()>;
 
   Exchange(std::unique_ptr<Connection> connection, Fresh fresh, Give give,
-           std::chrono::milliseconds silence, std::optional<Clock::time_point> deadline,
+           std::chrono::milliseconds silence, std::optional<HttpDeadline> deadline,
            uint64_t max_bytes)
       : connection_(std::move(connection)),
         fresh_(std::move(fresh)),
@@ -145,7 +143,7 @@ class Exchange final : public HttpStream {
 
   inferscale::Status Some() {
     if (connection_ == nullptr) return Fail(Code::kInternal, "the answer was read to its end");
-    const auto until = deadline_.value_or(Clock::now() + silence_);
+    const auto until = deadline_.value_or(HttpDeadline::In(silence_));
     return connection_->ReadSome(*parser_, until);
   }
 
@@ -163,7 +161,7 @@ class Exchange final : public HttpStream {
   Fresh fresh_;  // null: the connection is fresh
   Give give_;
   const std::chrono::milliseconds silence_;
-  const std::optional<Clock::time_point> deadline_;
+  const std::optional<HttpDeadline> deadline_;
   const uint64_t max_bytes_;
   bool cancelled_ GUARDED_BY(mutex_) = false;
   std::optional<http::response_parser<http::string_body>> parser_;
@@ -184,9 +182,9 @@ struct HttpClient::Impl {
   std::unique_ptr<Connection> TakeIdle();
   void PutIdle(std::unique_ptr<Connection> connection);
   Result<std::unique_ptr<Connection>> Connected(const Request& request,
-                                                std::optional<Clock::time_point> deadline) const;
+                                                std::optional<HttpDeadline> deadline) const;
   Result<std::unique_ptr<HttpStream>> Send(const HttpCall& call,
-                                           std::optional<Clock::time_point> deadline,
+                                           std::optional<HttpDeadline> deadline,
                                            uint64_t max_bytes);
 };
 
@@ -218,22 +216,24 @@ void HttpClient::Impl::PutIdle(std::unique_ptr<Connection> connection) {
 }
 
 Result<std::unique_ptr<Connection>> HttpClient::Impl::Connected(
-    const Request& request, std::optional<Clock::time_point> deadline) const {
+    const Request& request, std::optional<HttpDeadline> deadline) const {
   auto connection = std::make_unique<Connection>();
-  const auto limit = Clock::now() + options.connect_timeout;
-  INFERSCALE_TRY(connection->Connect(url, deadline ? std::min(*deadline, limit) : limit));
-  INFERSCALE_TRY(connection->Write(request, deadline.value_or(Clock::now() + options.timeout)));
+  const auto limit = HttpDeadline::In(options.connect_timeout);
+  INFERSCALE_TRY(
+      connection->Connect(url, deadline ? HttpDeadline::Earlier(*deadline, limit) : limit));
+  INFERSCALE_TRY(connection->Write(request, deadline.value_or(HttpDeadline::In(options.timeout))));
   return connection;
 }
 
-Result<std::unique_ptr<HttpStream>> HttpClient::Impl::Send(
-    const HttpCall& call, std::optional<Clock::time_point> deadline, uint64_t max_bytes) {
+Result<std::unique_ptr<HttpStream>> HttpClient::Impl::Send(const HttpCall& call,
+                                                           std::optional<HttpDeadline> deadline,
+                                                           uint64_t max_bytes) {
   const auto request = std::make_shared<const Request>(Make(call));
   const auto silence = TimeoutOf(call);
   std::unique_ptr<Connection> connection = TakeIdle();
   Exchange::Fresh fresh;
   if (connection != nullptr &&
-      connection->Write(*request, deadline.value_or(Clock::now() + silence))) {
+      connection->Write(*request, deadline.value_or(HttpDeadline::In(silence)))) {
     fresh = [this, request, deadline] { return Connected(*request, deadline); };
   } else {
     INFERSCALE_ASSIGN(connection, Connected(*request, deadline));
@@ -253,7 +253,7 @@ HttpClient::~HttpClient() = default;
 
 Result<HttpReply> HttpClient::Call(const HttpCall& call, const std::stop_token& stop) {
   return Guarded([&]() -> Result<HttpReply> {
-    INFERSCALE_ASSIGN(const auto stream, impl_->Send(call, Clock::now() + impl_->TimeoutOf(call),
+    INFERSCALE_ASSIGN(const auto stream, impl_->Send(call, HttpDeadline::In(impl_->TimeoutOf(call)),
                                                      impl_->options.max_response_bytes));
     const std::stop_callback cancel(stop, [&] { stream->Cancel(); });
     HttpReply reply;

@@ -20,6 +20,20 @@ namespace inferscale {
 
 using HttpClock = std::chrono::steady_clock;
 
+// When an operation is late, and the time that the setting gave, which is what an error names: an
+// operation may begin when a part of it has been spent.
+struct HttpDeadline {
+  std::chrono::milliseconds given{0};
+  HttpClock::time_point at;
+
+  static HttpDeadline In(std::chrono::milliseconds given) {
+    return {given, HttpClock::now() + given};
+  }
+  static HttpDeadline Earlier(const HttpDeadline& a, const HttpDeadline& b) {
+    return b.at < a.at ? b : a;
+  }
+};
+
 // Used by one thread, but for Cancel. What Asio throws (no descriptors, no memory) comes out.
 class HttpSocket {
  public:
@@ -36,13 +50,12 @@ class HttpSocket {
   // `start` begins one operation, which puts its error code into `done`. kTransient if it fails or
   // the deadline passes, kCorrupt for what is not HTTP or too long, kCancelled.
   template <typename Start>
-  Status Wait(std::string_view what, HttpClock::time_point deadline, Start start) {
+  Status Wait(std::string_view what, const HttpDeadline& deadline, Start start) {
     std::optional<boost::beast::error_code> done;
-    const auto begun = HttpClock::now();
     context_.restart();
     start(done);
     // Cancel may have come before restart(), which forgets its stop().
-    if (!cancelled_) context_.run_until(deadline);
+    if (!cancelled_) context_.run_until(deadline.at);
     if (done && !done->failed()) return {};
     broken_ = true;
     error_ = done.value_or(boost::beast::error_code());
@@ -52,8 +65,7 @@ class HttpSocket {
     context_.restart();
     context_.run();
     if (cancelled_) return Fail(Code::kCancelled, "the request was cancelled");
-    return Fail(Code::kTransient, "no answer within {} ms ({})",
-                std::chrono::ceil<std::chrono::milliseconds>(deadline - begun).count(), what);
+    return Fail(Code::kTransient, "no answer within {} ms ({})", deadline.given.count(), what);
   }
 
   // From any thread, and for good.
