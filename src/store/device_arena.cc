@@ -47,21 +47,23 @@ void DevicePins::Release() {
 }
 
 Result<std::shared_ptr<DeviceArena>> DeviceArena::Create(std::shared_ptr<Device> device,
-                                                         std::shared_ptr<KvStore> store,
+                                                         std::shared_ptr<RecordReaders> readers,
                                                          const DeviceArenaOptions& options) {
   DeviceArenaOptions rounded = options;
   rounded.budget = options.budget / kAlignment * kAlignment;
   INFERSCALE_TRY(device->Bind());
-  std::shared_ptr<DeviceArena> arena(new DeviceArena(std::move(device), std::move(store), rounded));
+  std::shared_ptr<DeviceArena> arena(
+      new DeviceArena(std::move(device), std::move(readers), rounded));
   INFERSCALE_ASSIGN(arena->slab_, arena->device_->Alloc(rounded.budget));
   INFERSCALE_ASSIGN(arena->copy_stream_, arena->device_->CreateStream());
   return arena;
 }
 
-DeviceArena::DeviceArena(std::shared_ptr<Device> device, std::shared_ptr<KvStore> store,
+DeviceArena::DeviceArena(std::shared_ptr<Device> device, std::shared_ptr<RecordReaders> readers,
                          const DeviceArenaOptions& options)
     : device_(std::move(device)),
-      store_(std::move(store)),
+      readers_(std::move(readers)),
+      store_(readers_->store()),
       policy_(options.budget, options.tenant_budget),
       allocator_(options.budget) {}
 
@@ -185,29 +187,28 @@ void DeviceArena::Load(const DeviceRequest& request, DevicePins& pins) {
     MutexLock lock(mutex_);
     epoch = epoch_;
   }
-  const KvOwner& owner = request.owner;
-  std::vector<Loaded> loaded;
+  std::vector<Hash128> keys;
+  std::vector<size_t> places;
   for (size_t i = 0; i < request.keys.size(); ++i) {
     if (pins.entries_[i] != nullptr || !pins.records_[i]) continue;
-    const Hash128& key = request.keys[i];
-    auto host = store_->Get(key, owner.fingerprint, owner.shape);
-    if (!host && host.error().code == Code::kExhausted) {
-      // Copies that are done hold room in the host arena until somebody looks.
-      Place(request, epoch, loaded, pins);
-      host = store_->Get(key, owner.fingerprint, owner.shape);
-    }
-    if (!host) {
-      pins.records_[i] = tl::unexpected(std::move(host).error());
-    } else if (!owner.Sees((*host)->tenant())) {
-      pins.records_[i] = Fail(Code::kNotFound, "no record {} of this tenant", key.Hex());
-    } else {
-      const bool from_disk = (*host)->tier() == Tier::kDisk;
-      loaded.push_back({i, std::move(*host)});
-      // Its copy runs while the disk reads the next; what is in memory already goes together.
-      if (from_disk) Place(request, epoch, loaded, pins);
-    }
+    keys.push_back(request.keys[i]);
+    places.push_back(i);
   }
-  Place(request, epoch, loaded, pins);
+  std::vector<Loaded> loaded;
+  const auto place = [&] { Place(request, epoch, loaded, pins); };
+  const auto take = [&](size_t i, RecordReaders::Record host) {
+    if (!host) {
+      pins.records_[places[i]] = tl::unexpected(std::move(host).error());
+      return;
+    }
+    const bool from_disk = (*host)->tier() == Tier::kDisk;
+    loaded.push_back({places[i], std::move(*host)});
+    // Its copy runs while the disk reads the next; what is in memory already goes together.
+    if (from_disk) place();
+  };
+  // Copies that are done hold room in the host arena until somebody looks.
+  readers_->Read(request.owner, keys, take, place);
+  place();
 }
 
 // Gives the loaded records a place and starts their copies, or says why not; takes them off the

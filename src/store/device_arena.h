@@ -22,6 +22,7 @@
 #include "ops/device.h"
 #include "store/arena_policy.h"
 #include "store/kv_store.h"
+#include "store/record_readers.h"
 #include "store/slab_allocator.h"
 
 namespace inferscale {
@@ -92,9 +93,9 @@ class DevicePins {
 // await them must live until they are released.
 class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
  public:
-  // kExhausted if the device has no such memory.
+  // For records of the readers' store. kExhausted if the device has no such memory.
   static Result<std::shared_ptr<DeviceArena>> Create(std::shared_ptr<Device> device,
-                                                     std::shared_ptr<KvStore> store,
+                                                     std::shared_ptr<RecordReaders> readers,
                                                      const DeviceArenaOptions& options);
   // Waits for the device, once.
   ~DeviceArena();
@@ -103,15 +104,15 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
 
   // Pins what is resident and starts the copies of what is in host memory; Load is for the rest.
   std::shared_ptr<DevicePins> Hold(const DeviceRequest& request);
-  // Reads the rest from the store, on this thread; each is copied while the next is read. Errors of
-  // single records are KvStore::Get's; kNotFound too for another tenant's; kExhausted if pins here
-  // or in the host arena, which holds records while they are copied, leave no room.
+  // Reads the rest from the store; each is copied while the next are read. Errors of single records
+  // are KvStore::Get's; kNotFound too for another tenant's; kExhausted if pins here or in the host
+  // arena, which holds records while they are copied, leave no room.
   void Load(const DeviceRequest& request, DevicePins& pins);
   // All three: Hold, Load and Await, whose error it has.
   Result<std::shared_ptr<DevicePins>> Get(const DeviceRequest& request, DeviceStream stream);
 
   // Copies what is not resident yet, as far as there is room. Returns how many of the records are
-  // resident then, perhaps still on their way. Reads the disk on this thread.
+  // resident then, perhaps still on their way. Waits for the disk.
   size_t Prefetch(const DeviceRequest& request);
 
   // After KvStore::Erase, which alone makes records unreachable here too: takes their memory back
@@ -138,7 +139,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
     std::vector<DeviceEntry*> entries;  // pinned until the event
   };
 
-  DeviceArena(std::shared_ptr<Device> device, std::shared_ptr<KvStore> store,
+  DeviceArena(std::shared_ptr<Device> device, std::shared_ptr<RecordReaders> readers,
               const DeviceArenaOptions& options);
 
   uint64_t PinResident(const DeviceRequest& request, DevicePins& pins);
@@ -169,6 +170,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   Result<DeviceEvent> TakeEvent() REQUIRES(mutex_);
 
   const std::shared_ptr<Device> device_;
+  const std::shared_ptr<RecordReaders> readers_;
   const std::shared_ptr<KvStore> store_;
   DeviceMemory slab_;                   // these two are set before the arena is shared
   DeviceStream copy_stream_ = nullptr;  // null: not made

@@ -41,19 +41,21 @@ bool KvLease::TakeResident() {
                       [](const auto& pin) { return pin && *pin == nullptr; });
 }
 
-void KvLease::Load() {
+void KvLease::Load(RecordReaders& readers) {
   if (arena_ != nullptr) {
     arena_->Load(Request(), *device_pins_);
     return;
   }
+  std::vector<Hash128> keys;
+  std::vector<size_t> places;
   for (size_t i = 0; i < keys_.size(); ++i) {
-    auto& pin = host_pins_[i];
-    if (!pin || *pin != nullptr) continue;
-    pin = store_->Get(keys_[i], owner_.fingerprint, owner_.shape);
-    if (pin && (*pin)->tenant() != owner_.tenant) {
-      pin = Fail(Code::kNotFound, "no record {} of this tenant", keys_[i].Hex());
-    }
+    if (!host_pins_[i] || *host_pins_[i] != nullptr) continue;
+    keys.push_back(keys_[i]);
+    places.push_back(i);
   }
+  readers.Read(owner_, keys, [&](size_t i, RecordReaders::Record record) {
+    host_pins_[places[i]] = std::move(record);
+  });
 }
 
 }  // namespace inferscale

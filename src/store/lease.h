@@ -42,8 +42,8 @@ class KvLease {
   DeviceRequest Request() const { return {owner_, keys_}; }
   // Takes what is at hand. True if that is all.
   bool TakeResident();
-  // Reads the rest, on this thread.
-  void Load();
+  // Brings the rest in, and waits for it.
+  void Load(RecordReaders& readers);
   void Settle() { settled_.store(true, std::memory_order_release); }
 
   const std::shared_ptr<KvStore> store_;

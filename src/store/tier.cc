@@ -1,31 +1,34 @@
 #include "store/tier.h"
 
+#include <algorithm>
+#include <boost/asio/post.hpp>
 #include <exception>
 #include <utility>
 
 namespace inferscale {
 
+KvTier::KvTier(std::shared_ptr<KvStore> store, std::shared_ptr<Device> device, size_t readers)
+    : store_(std::move(store)),
+      device_(std::move(device)),
+      readers_(std::make_shared<RecordReaders>(store_, readers)),
+      loaders_(std::max<size_t>(readers, 1)) {}
+
 Result<std::unique_ptr<KvTier>> KvTier::Create(std::shared_ptr<KvStore> store,
                                                std::shared_ptr<Device> device,
                                                const KvTierOptions& options) {
-  std::unique_ptr<KvTier> tier(new KvTier(std::move(store), std::move(device)));
+  std::unique_ptr<KvTier> tier(new KvTier(std::move(store), std::move(device), options.readers));
   if (tier->device_ != nullptr) {
     INFERSCALE_ASSIGN(tier->arena_,
-                      DeviceArena::Create(tier->device_, tier->store_, options.device));
+                      DeviceArena::Create(tier->device_, tier->readers_, options.device));
   }
   INFERSCALE_ASSIGN(tier->captures_,
                     CaptureQueue::Create(tier->device_, tier->store_, options.capture_bytes));
-  tier->loader_ = std::thread([raw = tier.get()] { raw->LoadLeases(); });
   return tier;
 }
 
 KvTier::~KvTier() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
-  if (loader_.joinable()) loader_.join();
+  stopping_ = true;
+  loaders_.join();  // settles what is pending
   if (captures_ != nullptr) captures_->Stop();
 }
 
@@ -36,39 +39,21 @@ Result<std::shared_ptr<KvLease>> KvTier::Lease(KvOwner owner, std::vector<Hash12
     lease->Settle();
     return lease;
   }
-  MutexLock lock(mutex_);
-  pending_.push_back(lease);
-  changed_.NotifyAll();
+  boost::asio::post(loaders_, [this, lease]() mutable { LoadLease(std::move(lease)); });
   return lease;
 }
 
-void KvTier::LoadLeases() {
-  (void)Bind();
-  while (true) {
-    std::shared_ptr<KvLease> lease;
-    bool stopping = false;
-    {
-      MutexLock lock(mutex_);
-      while (pending_.empty() && !stopping_) changed_.Wait(mutex_);
-      if (pending_.empty()) return;
-      lease = std::move(pending_.front());
-      pending_.pop_front();
-      stopping = stopping_;
+void KvTier::LoadLease(std::shared_ptr<KvLease> lease) {
+  // Nobody but this thread may have it any more: it was closed.
+  if (!stopping_ && lease.use_count() > 1 && Bind()) {
+    try {
+      lease->Load(*readers_);
+    } catch (const std::exception&) {
+      // Out of memory: what was not loaded says so.
     }
-    // Nobody but this thread may have it any more: it was closed.
-    if (!stopping && lease.use_count() > 1) {
-      try {
-        lease->Load();
-      } catch (const std::exception&) {
-        // Out of memory: what was not loaded says so.
-      }
-    }
-    {
-      MutexLock lock(mutex_);
-      lease_wait_us_ += static_cast<uint64_t>(lease->age_.Ms() * 1000);
-    }
-    lease->Settle();
   }
+  lease_wait_us_ += static_cast<uint64_t>(lease->age_.Ms() * 1000);
+  lease->Settle();
 }
 
 Result<std::unique_ptr<KvCapture>> KvTier::Capture(KvRecordInfo info) {
@@ -85,7 +70,6 @@ KvTierStats KvTier::stats() {
   if (arena_ != nullptr && Bind()) stats.device = arena_->stats();
   stats.store = store_->stats();
   stats.captures = captures_->stats();
-  MutexLock lock(mutex_);
   stats.lease_wait_us = lease_wait_us_;
   return stats;
 }

@@ -3,24 +3,26 @@
 #ifndef INFERSCALE_STORE_TIER_H_
 #define INFERSCALE_STORE_TIER_H_
 
+#include <atomic>
+#include <boost/asio/thread_pool.hpp>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <thread>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/result.h"
 #include "store/capture_queue.h"
 #include "store/device_arena.h"
 #include "store/kv_store.h"
 #include "store/lease.h"
+#include "store/record_readers.h"
 
 namespace inferscale {
 
 struct KvTierOptions {
   DeviceArenaOptions device;  // of no use without one
   uint64_t capture_bytes = 0;
+  size_t readers = 4;  // threads that read the disk, and leases that are loaded at a time
 };
 
 struct KvTierStats {
@@ -45,7 +47,7 @@ class KvTier {
   KvTier& operator=(const KvTier&) = delete;
 
   // Records on the device, or without one in host memory, are held on return; copies of those in
-  // host memory to the device have begun. What is only on disk is read by a thread, and the lease
+  // host memory to the device have begun. What is only on disk is read by threads, and the lease
   // is pending until then.
   Result<std::shared_ptr<KvLease>> Lease(KvOwner owner, std::vector<Hash128> keys);
 
@@ -59,22 +61,18 @@ class KvTier {
   const std::shared_ptr<Device>& device() const { return device_; }  // null without one
 
  private:
-  KvTier(std::shared_ptr<KvStore> store, std::shared_ptr<Device> device)
-      : store_(std::move(store)), device_(std::move(device)) {}
+  KvTier(std::shared_ptr<KvStore> store, std::shared_ptr<Device> device, size_t readers);
   Status Bind() { return device_ == nullptr ? Status{} : device_->Bind(); }
-  void LoadLeases();
+  void LoadLease(std::shared_ptr<KvLease> lease);
 
   const std::shared_ptr<KvStore> store_;
   const std::shared_ptr<Device> device_;
+  const std::shared_ptr<RecordReaders> readers_;
   std::shared_ptr<DeviceArena> arena_;  // these two are set before the tier is shared
   std::shared_ptr<CaptureQueue> captures_;
-
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::shared_ptr<KvLease>> pending_ GUARDED_BY(mutex_);
-  bool stopping_ GUARDED_BY(mutex_) = false;
-  uint64_t lease_wait_us_ GUARDED_BY(mutex_) = 0;
-  std::thread loader_;
+  std::atomic<uint64_t> lease_wait_us_ = 0;
+  std::atomic<bool> stopping_ = false;
+  boost::asio::thread_pool loaders_;
 };
 
 }  // namespace inferscale

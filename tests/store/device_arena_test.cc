@@ -225,10 +225,14 @@ class InterruptedStore final : public KvStore {
   KvStore& store_;
 };
 
+std::shared_ptr<RecordReaders> Readers(std::shared_ptr<KvStore> store) {
+  return std::make_shared<RecordReaders>(std::move(store), TestSeed() % 4);
+}
+
 TEST_F(DeviceArenaTest, WhatIsErasedOnItsWayDoesNotComeIn) {
   Make(2, {.budget = 1 << 20});
   const auto store = std::make_shared<InterruptedStore>(*world_->store);
-  world_->arena = DeviceArena::Create(world_->device, store, {.budget = 1 << 20}).value();
+  world_->arena = DeviceArena::Create(world_->device, Readers(store), {.budget = 1 << 20}).value();
   store->meanwhile = [&] {
     ASSERT_TRUE(EraseSamples(*store, {1}));
     const Hash128 key = SampleKey(1);
@@ -245,7 +249,7 @@ TEST_F(DeviceArenaTest, WhatIsErasedOnItsWayDoesNotComeIn) {
 TEST_F(DeviceArenaTest, WhatAnotherBroughtInMeanwhileIsNotCopiedAgain) {
   Make(1, {.budget = 1 << 20});
   const auto store = std::make_shared<InterruptedStore>(*world_->store);
-  world_->arena = DeviceArena::Create(world_->device, store, {.budget = 1 << 20}).value();
+  world_->arena = DeviceArena::Create(world_->device, Readers(store), {.budget = 1 << 20}).value();
   store->meanwhile = [&] { Read(1); };
   Read(1);
   reader_->Check();
@@ -275,11 +279,13 @@ TEST_F(DeviceArenaTest, WithoutPinnedMemoryCopiesAreOnlySlower) {
   SystemClock clock;
   world_->store = KvStore::Open(SystemEnv(), clock, world_->store_options).value();
   EXPECT_TRUE(world_->store->stats().slab_refused);
-  const auto refused = DeviceArena::Create(world_->device, world_->store, {.budget = 1 << 20});
+  const auto refused =
+      DeviceArena::Create(world_->device, Readers(world_->store), {.budget = 1 << 20});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kExhausted);
   SetEmulatedRules({.lazy = true, .seed = TestSeed()});
-  world_->arena = DeviceArena::Create(world_->device, world_->store, {.budget = 1 << 20}).value();
+  world_->arena =
+      DeviceArena::Create(world_->device, Readers(world_->store), {.budget = 1 << 20}).value();
   reader_ = std::make_unique<DeviceReader>(*world_->device);
   Read(1);
   Read(2);

@@ -34,7 +34,8 @@ class DeviceWorld {
     arena = nullptr;
     store = nullptr;
     store = KvStore::Open(SystemEnv(), clock_, store_options).value();
-    arena = DeviceArena::Create(device, store, options_).value();
+    const auto readers = std::make_shared<RecordReaders>(store, TestSeed() % 4);
+    arena = DeviceArena::Create(device, readers, options_).value();
   }
 
   std::shared_ptr<Device> device;
