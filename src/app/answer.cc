@@ -14,6 +14,8 @@ constexpr size_t kMinHits = 64;
 constexpr size_t kEpisodePortion = 12;
 // Composing again after unusable KV was forgotten; every round has less KV, the last has none.
 constexpr int kComposeRounds = 3;
+// For what opens a further block of facts.
+constexpr size_t kBlockRoom = 32;
 
 }  // namespace
 
@@ -71,7 +73,8 @@ Result<std::vector<Token>> AppImpl::TailTokens(const AskRequest& request, const 
   if (held != nullptr && !held->tokens.empty() && !with_facts) {
     return format.NextTail(held->ended, request.question);
   }
-  if (request.before.empty()) return format.Tail(request.question);
+  const bool continued = held != nullptr && !held->tokens.empty();
+  if (continued || request.before.empty()) return format.Tail(request.question);
   INFERSCALE_ASSIGN(std::vector<Token> tokens, format.Tail(request.before.front().user));
   for (size_t i = 0; i < request.before.size(); ++i) {
     const bool last = i + 1 == request.before.size();
@@ -193,7 +196,8 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
   const bool first_turn = held == nullptr || held->tokens.empty();
   std::vector<Token> before = first_turn ? header_ : held->tokens;
   INFERSCALE_ASSIGN(const std::vector<Token> longest_tail, TailTokens(request, held, true));
-  const size_t room_taken = before.size() + longest_tail.size() + request.sampling.max_tokens + 32;
+  const size_t room_taken = before.size() + longest_tail.size() + request.sampling.max_tokens +
+                            kBlockRoom + engine_->info().cache_block_tokens;
   const size_t context = engine_->info().context_tokens;
   if (room_taken > context) {
     return Fail(Code::kExhausted,
@@ -215,8 +219,7 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
     INFERSCALE_ASSIGN(tail, TailTokens(request, held, false));
   }
   if (!first_turn && !pieces.empty()) {
-    const std::vector<Token> block = engine_->format().MemoryBlock(held->ended);
-    before.insert(before.end(), block.begin(), block.end());
+    INFERSCALE_ASSIGN(before, NextOpening(*held));
   }
   Opening opening{before, first_turn && header_has_kv_ ? header_key_ : Hash128{}};
 
@@ -288,76 +291,6 @@ Result<Prompt> AppImpl::ComposePrompt(const AskRequest& request, std::vector<Use
   if (used != nullptr) *used = std::move(prepared.facts);
   if (times != nullptr) *times = prepared.times;
   return std::move(prepared.prompt);
-}
-
-Result<bool> AppImpl::StillHolds(const HeldTurns& held) {
-  std::vector<int64_t> rows;
-  for (const auto& [row, version] : held.versions) rows.push_back(row);
-  INFERSCALE_ASSIGN(const std::vector<Fact> facts, facts_->GetRows(rows));
-  return facts.size() == rows.size() &&
-         std::all_of(facts.begin(), facts.end(),
-                     [&](const Fact& fact) { return held.versions.at(fact.row) == fact.version; });
-}
-
-// ---- conversations -----------------------------------------------------------------------------
-namespace {
-
-class ConversationImpl final : public Conversation {
- public:
-  ConversationImpl(AppImpl& app, uint64_t session) : app_(app), session_(session) {}
-  ~ConversationImpl() override { app_.engine().EndSession(session_); }
-
-  Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override {
-    const Stopwatch since_question;
-    if (!owner_) owner_ = {request.scope.tenant, request.scope.user};
-    if (*owner_ != std::pair(request.scope.tenant, request.scope.user)) {
-      return Fail(Code::kInvalid, "a conversation is of one tenant and user");
-    }
-    INFERSCALE_ASSIGN(const bool holds, app_.StillHolds(held_));
-    auto prepared = app_.Prepare(request, holds ? &held_ : &kNothing);
-    // A full context begins anew as well; what matters of the past is in memory.
-    const bool full = !prepared && prepared.error().code == Code::kExhausted;
-    if (holds && full && !held_.tokens.empty()) prepared = app_.Prepare(request, &kNothing);
-    if (!prepared) return tl::unexpected(prepared.error());
-    const bool restarted = !holds || full;
-    if (restarted) {
-      held_ = {};
-      app_.engine().EndSession(session_);
-    }
-    std::vector<Token> tokens = prepared->prompt.tokens;
-    std::vector<PromptSpan> spans;
-    if (app_.engine().info().stores_kv) spans = prepared->prompt.spans;
-    std::vector<Token> generated;
-    INFERSCALE_ASSIGN(Answer answer, app_.Generate(std::move(*prepared), request, session_,
-                                                   since_question, on_text, &generated));
-    tokens.insert(tokens.end(), generated.begin(), generated.end());
-    held_.tokens = std::move(tokens);
-    held_.spans = std::move(spans);
-    for (const UsedFact& used : answer.facts) {
-      held_.versions[used.fact.row] = used.fact.version;
-    }
-    // A control token says nothing; the last one of a finished turn is the model's own end.
-    held_.ended = answer.finish == FinishReason::kStop && !generated.empty() &&
-                  app_.engine().Detokenize(std::span(generated).last(1)).empty();
-    answer.restarted = restarted;
-    return answer;
-  }
-
-  uint32_t tokens() const override { return static_cast<uint32_t>(held_.tokens.size()); }
-
- private:
-  inline static const HeldTurns kNothing;
-
-  AppImpl& app_;
-  uint64_t session_;
-  std::optional<std::pair<std::string, std::string>> owner_;  // tenant, user; of the first question
-  HeldTurns held_;
-};
-
-}  // namespace
-
-std::unique_ptr<Conversation> AppImpl::StartConversation() {
-  return std::make_unique<ConversationImpl>(*this, next_session_++);
 }
 
 }  // namespace inferscale

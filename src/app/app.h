@@ -81,7 +81,8 @@ struct AskRequest {
   Scope scope;
   std::string question;
   // What was said before, by a caller that keeps the dialogue itself: stands between the facts and
-  // the question, is computed with it, and is not searched for. Not for a Conversation.
+  // the question, is computed with it, and is not searched for. A Conversation reads it only where
+  // it begins, or begins anew.
   std::vector<PastTurn> before{};
   MemoryMode mode = MemoryMode::kKv;
   ComposeOptions compose;

@@ -74,6 +74,11 @@ class AppImpl final : public App {
   Result<Prepared> Prepare(const AskRequest& request, const HeldTurns* held);
   // False if a fact that the conversation has read is changed or gone: it must not go on from it.
   Result<bool> StillHolds(const HeldTurns& held);
+  // What stands before a later turn's facts: the tokens held, the beginning of a block of facts,
+  // and line ends up to where the engine's own cache can end.
+  Result<std::vector<Token>> NextOpening(const HeldTurns& held) const;
+  // Has the engine compute the next turn's opening, so that the facts behind it can be injected.
+  void Warm(const HeldTurns& held, uint64_t session, const std::string& tenant);
   // Runs a prepared prompt; `generated` gets the ids.
   Result<Answer> Generate(Prepared prepared, const AskRequest& request, uint64_t session,
                           const Stopwatch& since_question, const OnText& on_text,

@@ -138,6 +138,9 @@ struct ModelInfo {
   // The engine puts encoded KV into the store itself and takes it from there: it stands in the
   // store's catalog soon after Encode, and no bytes pass through the caller.
   bool stores_kv = false;
+  // What it computed of a prompt it has again for a longer one, up to a multiple of so many tokens;
+  // KV can be injected from there on.
+  uint32_t cache_block_tokens = 1;
   std::string kv_dir;  // the folder of the store that it uses, as it names it; empty if not itself
   SelfTest self_test;
 };

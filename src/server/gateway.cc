@@ -15,6 +15,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr size_t kDialogues = 256;
+
 // A client may name this instead of the model.
 constexpr std::string_view kAnyModel = "inferscale";
 
@@ -99,6 +101,8 @@ class ChatStream {
 
 Gateway::Gateway(App& app, const Clock& clock, AskRequest defaults)
     : app_(app),
+      // A process of its own holds as many conversations as it has slots, a server its whole cache.
+      dialogues_(app, app.engine().info().stores_kv ? kDialogues : app.options().slots),
       clock_(clock),
       defaults_(std::move(defaults)),
       model_(ModelId(app.engine().info())),
@@ -139,7 +143,7 @@ void Gateway::Chat(const HttpRequest& request, HttpResponder& responder) {
   chat->ask.filter = &chat->filter;
   const ChatHead head{NewId(), model_, clock_.NowMs() / 1000};
   ChatStream stream(head, responder);
-  const auto answer = app_.Ask(chat->ask, [&](std::string_view text) {
+  const auto answer = dialogues_.Ask(chat->ask, [&](std::string_view text) {
     return chat->stream ? stream.Text(text) : !responder.Gone();
   });
   if (!answer) return stream.Failed(answer.error());

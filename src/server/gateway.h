@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/app.h"
+#include "app/dialogues.h"
 #include "base/clock.h"
 #include "server/http_server.h"
 
@@ -28,6 +29,7 @@ class Gateway {
   std::string Health() const;
 
   App& app_;
+  Dialogues dialogues_;
   const Clock& clock_;
   const AskRequest defaults_;
   const std::string model_;

@@ -34,7 +34,11 @@ class StoringEngine final : public Engine {
   }
 
   Result<std::unique_ptr<Generation>> Start(GenerateRequest request) override {
-    last_spans = request.prompt.spans;
+    {
+      const std::lock_guard lock(mutex);
+      started.push_back(request);
+    }
+    if (request.sampling.max_tokens > 1) last_spans = request.prompt.spans;
     for (PromptSpan& span : request.prompt.spans) {
       EXPECT_EQ(span.record.data, nullptr);
       const KvClaim claim{span.key, span.record_token,
@@ -70,7 +74,11 @@ class StoringEngine final : public Engine {
     return result;
   }
 
+  void SetCacheBlock(uint32_t tokens) { info_.cache_block_tokens = tokens; }
+
   bool away = false;
+  std::mutex mutex;
+  std::vector<GenerateRequest> started;
   std::vector<PromptSpan> last_spans;
 
  private:
@@ -173,6 +181,46 @@ TEST_F(StoresKvTest, AConversationKeepsItsPlan) {
   const auto& second = engine_->last_spans;
   ASSERT_GT(second.size(), first.size());
   for (size_t i = 0; i < first.size(); ++i) EXPECT_EQ(second[i].key, first[i].key);
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+// A server's cache ends at whole blocks: a later turn's facts begin at one, whose tokens the server
+// has computed before.
+TEST_F(StoresKvTest, ALaterTurnsFactsBeginWhereTheCacheCanEnd) {
+  ASSERT_TRUE(Open());
+  constexpr uint32_t kBlock = 16;
+  engine_->SetCacheBlock(kBlock);
+  auto conversation = app_->StartConversation();
+  std::vector<Token> warm;
+  for (int turn = 0; turn < 4; ++turn) {
+    Add(12);
+    ASSERT_TRUE(app_->EncodePending(nullptr, {}));
+    AskRequest request = Question();
+    request.compose.facts = 12;
+    const auto answer = conversation->Ask(request, nullptr);
+    ASSERT_TRUE(answer) << answer.error().message;
+    const std::lock_guard lock(engine_->mutex);
+    const auto question =
+        std::find_if(engine_->started.begin(), engine_->started.end(),
+                     [](const GenerateRequest& one) { return one.sampling.max_tokens > 1; });
+    ASSERT_NE(question, engine_->started.end());
+    if (turn > 0) {
+      // The first of a later turn was asked for at once, the others while the user read.
+      if (question != engine_->started.begin()) warm = engine_->started.front().prompt.tokens;
+      ASSERT_FALSE(warm.empty());
+      EXPECT_EQ(warm.size() % kBlock, 0U);
+      const std::vector<Token>& tokens = question->prompt.tokens;
+      ASSERT_GT(tokens.size(), warm.size());
+      EXPECT_TRUE(std::equal(warm.begin(), warm.end(), tokens.begin()));
+      EXPECT_TRUE(std::any_of(question->prompt.spans.begin(), question->prompt.spans.end(),
+                              [&](const PromptSpan& span) { return span.first == warm.size(); }));
+    }
+    engine_->started.erase(engine_->started.begin(), std::next(question));
+    warm.clear();
+  }
+  conversation.reset();  // waits for what it began
+  EXPECT_EQ(engine_->started.size(), 1U);
+  EXPECT_EQ(engine_->started.front().sampling.max_tokens, 1U);
   EXPECT_EQ(log_->wrong_rows, 0U);
 }
 

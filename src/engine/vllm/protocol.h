@@ -69,6 +69,7 @@ struct ConnectorInfo {
   Fingerprint fingerprint;
   KvShape shape;  // of one rank
   uint32_t ranks = 1;
+  uint32_t block_tokens = 1;  // its prefix cache ends at multiples of so many
   uint32_t context_tokens = 0;
   std::string dir;
   bool injection = false;

@@ -189,6 +189,7 @@ void VllmEngine::Describe(const Greeting& greeting) {
   info_.shape = said.shape;
   info_.fingerprint = said.fingerprint;
   info_.kv_dir = said.dir;
+  info_.cache_block_tokens = said.block_tokens;
   if (said.context_tokens > 0) info_.context_tokens = said.context_tokens;
   info_.self_test.passed = said.self_test == SelfTestState::kPassed;
   info_.self_test.layer_error = said.layers;
