@@ -206,6 +206,7 @@ class GatewayTest : public ServerTest {
   }
   void TearDown() override {
     ServerTest::TearDown();
+    gateway_.reset();
     app_.reset();
     std::filesystem::remove_all(dir_);
   }
@@ -262,6 +263,19 @@ TEST_F(GatewayTest, EarlierTurnsAreRead) {
   EXPECT_THAT(text, HasSubstr("SYS\n\nONE"));
   EXPECT_LT(text.find("ONE"), text.find("TWO"));
   EXPECT_LT(text.find("TWO"), text.find("THREE"));
+}
+
+TEST_F(GatewayTest, ADialogueGoesOnWhereItWas) {
+  const std::string first =
+      R"({"user": "ana", "messages": [{"role": "user", "content": "Where does Ana live"})";
+  const auto answer = Json(Post(first + "]}"));
+  const std::vector<Token> held = log_->last_prompt;
+  const std::string said(answer.at("choices").at(0).at("message").at("content").as_string());
+  const auto next = Json(Post(first + R"(, {"role": "assistant", "content": ")" + said +
+                              R"("}, {"role": "user", "content": "Since when"}]})"));
+  EXPECT_TRUE(next.at("inferscale").at("facts").as_array().empty());
+  ASSERT_GT(log_->last_prompt.size(), held.size());
+  EXPECT_TRUE(std::equal(held.begin(), held.end(), log_->last_prompt.begin()));
 }
 
 TEST_F(GatewayTest, RemembersWhenAsked) {

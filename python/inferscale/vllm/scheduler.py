@@ -83,7 +83,7 @@ class Scheduler:
         self._settings = Settings.of(vllm_config)
         self._model = vllm_config.model_config
         self._ranks = vllm_config.parallel_config.tensor_parallel_size
-        self._block_tokens = _hash_block_tokens(vllm_config, kv_cache_config)
+        self._cache_tokens, self._block_tokens = _block_tokens(vllm_config, kv_cache_config)
         self._group_tokens = [g.kv_cache_spec.block_size for g in kv_cache_config.kv_cache_groups]
         worker = workers.get(vllm_config.kv_transfer_config.engine_id)
         alone = vllm_config.parallel_config.world_size == 1
@@ -380,7 +380,7 @@ class Scheduler:
             "fingerprint": ready.fingerprint.hex(),
             "shape": None,
             "ranks": self._ranks,
-            "block_tokens": self._block_tokens,
+            "block_tokens": self._cache_tokens,
             "context_tokens": self._model.max_model_len,
             "dir": self._settings.dir,
             "injection": not reason,
@@ -449,9 +449,12 @@ def covered(plan: Inject, good: Flags, start: int) -> int:
     return int(end[stops[0]] if len(stops) else end[-1])
 
 
-def _hash_block_tokens(vllm_config: Any, kv_cache_config: Any) -> int:
+def _block_tokens(vllm_config: Any, kv_cache_config: Any) -> tuple[int, int]:
+    """At multiples of how many tokens a prefix-cache hit ends, and how many have a hash."""
     try:
         from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
     except ImportError:
-        return int(vllm_config.cache_config.block_size)
-    return int(resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)[1])
+        size = int(vllm_config.cache_config.block_size)
+        return size, size
+    cache, hashed = resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)
+    return int(cache), int(hashed)
