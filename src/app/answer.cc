@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "app/app_impl.h"
+#include "kv/rank_key.h"
 
 namespace inferscale {
 namespace {
@@ -115,10 +116,14 @@ Result<AppImpl::TakenSpan> AppImpl::TakeSpan(const KvSpan& span, const Compositi
 
 Result<AppImpl::TakenSpan> AppImpl::NameSpan(const KvSpan& span, const Composition& composition,
                                              const std::string& tenant) {
-  const KvClaim claim{span.key, span.record_token,
-                      std::span(composition.tokens).subspan(span.first, span.tokens)};
-  INFERSCALE_TRY(
-      kv_->Check({tenant, codec_->fingerprint(), codec_->shape()}, std::span(&claim, 1)).front());
+  const auto tokens = std::span(composition.tokens).subspan(span.first, span.tokens);
+  std::vector<KvClaim> claims;
+  for (const Hash128& key : RankKeys({&span.key, 1}, engine_->info().kv_ranks)) {
+    claims.push_back({key, span.record_token, tokens});
+  }
+  for (const Status& claim : kv_->Check({tenant, codec_->fingerprint(), codec_->shape()}, claims)) {
+    INFERSCALE_TRY(claim);
+  }
   return TakenSpan{{span.first, span.tokens, span.record_token, {}, nullptr, span.key},
                    Tier::kEngine};
 }

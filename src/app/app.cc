@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "app/app_impl.h"
+#include "kv/rank_key.h"
 
 namespace inferscale {
 namespace {
@@ -148,6 +149,7 @@ Status AppImpl::PutMissingVectors() {
 }
 
 Status AppImpl::OpenAnswers() {
+  INFERSCALE_TRY(facts_->UseRanks(engine_->info().kv_ranks));
   INFERSCALE_ASSIGN(codec_,
                     RecordCodec::Open(options_.kv_codec, *engine_, options_.data_dir + "/kv"));
   fact_tokens_ = std::make_unique<FactTokens>(engine_->format(), kTokenCacheFacts);
@@ -169,7 +171,8 @@ Status AppImpl::OpenAnswers() {
 Status AppImpl::EnsureHeaderKv() {
   const ModelInfo& model = engine_->info();
   if (!model.injection) return {};
-  if (!kv_->Contains(header_key_)) {
+  INFERSCALE_ASSIGN(const auto missing, MissingKv({&header_key_, 1}));
+  if (!missing.empty()) {
     if (Status stored = StoreHeaderKv(); !stored) {
       // A full disk or a server that is away costs the header's KV, not the answer.
       spdlog::warn("the header's KV was not stored: {}", stored.error().message);
@@ -314,11 +317,36 @@ Result<std::vector<SearchResult>> AppImpl::Search(const Scope& scope, const std:
 
 // ---- upkeep ------------------------------------------------------------------------------------
 
+Result<std::vector<size_t>> AppImpl::MissingKv(std::span<const Hash128> keys) {
+  const uint32_t ranks = engine_->info().kv_ranks;
+  INFERSCALE_ASSIGN(std::vector<size_t> missing, kv_->Missing(RankKeys(keys, ranks)));
+  for (size_t& i : missing) i /= ranks;
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  return missing;
+}
+
+Result<std::vector<Hash128>> AppImpl::KeysOfAnyRank(std::span<const Hash128> keys) {
+  // Asked for every time: another process may have come with another number.
+  INFERSCALE_ASSIGN(const std::vector<uint32_t> rank_counts, facts_->RankCounts());
+  std::vector<Hash128> all;
+  for (const uint32_t ranks : rank_counts) {
+    const auto some = RankKeys(keys, ranks);
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+Status AppImpl::EraseKv(std::span<const Hash128> keys) {
+  if (keys.empty()) return {};
+  INFERSCALE_ASSIGN(const auto records, KeysOfAnyRank(keys));
+  return kv_->Erase(records);
+}
+
 Status AppImpl::CollectGarbage() {
   while (true) {
     INFERSCALE_ASSIGN(const std::vector<Hash128> keys, facts_->Garbage(kGarbageBatch));
     if (keys.empty()) return {};
-    INFERSCALE_TRY(kv_->Erase(keys));
+    INFERSCALE_TRY(EraseKv(keys));
     INFERSCALE_TRY(facts_->ClearGarbage(keys));
   }
 }
@@ -332,7 +360,8 @@ Result<std::vector<UnusedKv>> AppImpl::FindUnused(bool drop) {
                                                  setting.encoding == encoding_;
     if (in_use) continue;
     INFERSCALE_ASSIGN(const auto keys, facts_->KeysOf(setting.fingerprint, setting.encoding));
-    INFERSCALE_ASSIGN(const uint64_t bytes, kv_->BytesOf(keys));
+    INFERSCALE_ASSIGN(const auto records, KeysOfAnyRank(keys));
+    INFERSCALE_ASSIGN(const uint64_t bytes, kv_->BytesOf(records));
     if (!keys.empty()) unused.push_back({setting.label, setting.used_ms, keys.size(), bytes});
     if (drop) INFERSCALE_TRY(facts_->DropSetting(setting.fingerprint, setting.encoding));
   }
@@ -342,9 +371,16 @@ Result<std::vector<UnusedKv>> AppImpl::FindUnused(bool drop) {
 // Records that a crash left between the two stores.
 Status AppImpl::SweepOrphans() {
   INFERSCALE_ASSIGN(const std::vector<Hash128> keys, kv_->Keys());
+  INFERSCALE_ASSIGN(const std::vector<uint32_t> rank_counts, facts_->RankCounts());
   std::vector<Hash128> orphans;
   for (const Hash128& key : keys) {
-    INFERSCALE_ASSIGN(const bool referenced, facts_->IsReferenced(key));
+    bool referenced = false;
+    for (const uint32_t ranks : rank_counts) {
+      for (const Hash128& origin : RankKeys({&key, 1}, ranks)) {
+        if (referenced) break;
+        INFERSCALE_ASSIGN(referenced, facts_->IsReferenced(origin));
+      }
+    }
     if (!referenced) orphans.push_back(key);
   }
   return kv_->Erase(orphans);

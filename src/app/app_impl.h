@@ -93,6 +93,11 @@ class AppImpl final : public App {
   Status EnsureHeaderKv();
   Status StoreHeaderKv();
   void EraseKvOfTheGone();
+  // KvStore's, of the records of all ranks: those that are missing in part, or of every number of
+  // ranks that this folder was used with.
+  Result<std::vector<size_t>> MissingKv(std::span<const Hash128> keys);
+  Result<std::vector<Hash128>> KeysOfAnyRank(std::span<const Hash128> keys);
+  Status EraseKv(std::span<const Hash128> keys);
   // The settings that are not in use and their KV.
   Result<std::vector<UnusedKv>> FindUnused(bool drop);
   Status SweepOrphans();

@@ -162,7 +162,7 @@ Status AppImpl::PutKv(std::span<const KvPut> puts) {
 Result<std::vector<size_t>> AppImpl::AwaitKv(std::span<const Hash128> keys) {
   const auto until = std::chrono::steady_clock::now() + kStorePatience;
   while (true) {
-    INFERSCALE_ASSIGN(std::vector<size_t> missing, kv_->Missing(keys));
+    INFERSCALE_ASSIGN(std::vector<size_t> missing, MissingKv(keys));
     const bool late = std::chrono::steady_clock::now() > until;
     if (late && missing.size() == keys.size()) {
       return Fail(Code::kTransient,
@@ -225,7 +225,7 @@ Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
     // A conflict: it changed meanwhile, and stays pending.
     if (put.error().code != Code::kConflict && first_error) first_error = put;
   }
-  INFERSCALE_TRY(kv_->Erase(orphans));
+  INFERSCALE_TRY(EraseKv(orphans));
   return first_error;
 }
 

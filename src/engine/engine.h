@@ -129,7 +129,7 @@ struct ModelInfo {
   std::string architecture;  // "llama", "qwen3", ...
   std::string description;   // size and quantisation, for people
   std::string engine_version;
-  KvShape shape;
+  KvShape shape;  // of one rank
   Fingerprint fingerprint;
   uint32_t context_tokens = 0;  // per sequence
   uint32_t encode_tokens = 0;   // longest prefix + item that Encode takes
@@ -138,6 +138,7 @@ struct ModelInfo {
   // The engine puts encoded KV into the store itself and takes it from there: it stands in the
   // store's catalog soon after Encode, and no bytes pass through the caller.
   bool stores_kv = false;
+  uint32_t kv_ranks = 1;  // that keep each record in parts of `shape` (kv/rank_key.h)
   // What it computed of a prompt it has again for a longer one, up to a multiple of so many tokens;
   // KV can be injected from there on.
   uint32_t cache_block_tokens = 1;

@@ -224,6 +224,11 @@ class FactStore {
   virtual Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user,
                                          size_t size) = 0;
 
+  // Records are kept by so many ranks of an engine, from now on: whoever erases a key looks for the
+  // records of every number that there ever was. 1 is always among them.
+  virtual Status UseRanks(uint32_t ranks) = 0;
+  virtual Result<std::vector<uint32_t>> RankCounts() = 0;
+
   // Keys that neither an episode nor a setting refers to any more. They leave the list once their
   // records are erased.
   virtual Result<std::vector<Hash128>> Garbage(size_t limit) = 0;

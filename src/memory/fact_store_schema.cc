@@ -10,7 +10,7 @@ namespace inferscale {
 namespace {
 
 constexpr int64_t kApplicationId = 0x4953464D;  // "ISFM"
-constexpr int64_t kVersion = 2;
+constexpr int64_t kVersion = 3;
 
 // facts.same     SameHash, to find duplicates.
 // facts.bytes    of the rendered line; episodes.facts and episodes.bytes are the sums.
@@ -101,6 +101,12 @@ CREATE TABLE anchor_facts(
   anchor INTEGER NOT NULL REFERENCES anchors(id) ON DELETE CASCADE,
   position INTEGER NOT NULL, fact INTEGER NOT NULL, PRIMARY KEY(anchor, position)) WITHOUT ROWID;
 CREATE INDEX anchor_facts_fact ON anchor_facts(fact);
+)sql";
+
+// rank_counts    how many ranks keep a record together, in every engine that was ever used.
+constexpr std::string_view kRankTables = R"sql(
+CREATE TABLE rank_counts(ranks INTEGER PRIMARY KEY);
+INSERT INTO rank_counts VALUES(1);
 )sql";
 
 // Keep kv_garbage exact whatever the reason for which a key's row goes: a key is garbage from the
@@ -196,11 +202,12 @@ Status PrepareSchema(SqlDatabase& db) {
   INFERSCALE_ASSIGN(const int64_t tables, db.QueryInt("SELECT count(*) FROM sqlite_schema"));
   std::vector<std::string_view> steps;
   if (version == 0 && tables == 0) {
-    steps = {kFactTables, kKvTables, kTriggers};
+    steps = {kFactTables, kKvTables, kTriggers, kRankTables};
   } else {
     INFERSCALE_TRY(CheckApplication(db, version));
     if (version == kVersion) return {};
-    steps = {kBefore2, kKvTables, kTriggers, kAfter2};
+    if (version < 2) steps = {kBefore2, kKvTables, kTriggers, kAfter2};
+    steps.push_back(kRankTables);
   }
   for (const std::string_view step : steps) INFERSCALE_TRY(db.Exec(std::string(step)));
   INFERSCALE_TRY(db.Exec(

@@ -1,4 +1,6 @@
 // The settings that KV is made under, and the anchors of users.
+#include <algorithm>
+
 #include "memory/sqlite_fact_store.h"
 
 namespace inferscale {
@@ -35,6 +37,26 @@ Status SqliteFactStore::UseSetting(const KvSetting& setting) {
         .Query("UPDATE settings SET label = ?2, header_key = ?3, used_ms = ?4 WHERE id = ?1", id,
                setting.label, header, clock_.NowMs())
         .Run();
+  });
+}
+
+Status SqliteFactStore::UseRanks(uint32_t ranks) {
+  INFERSCALE_ASSIGN(const std::vector<uint32_t> known, RankCounts());
+  if (std::find(known.begin(), known.end(), ranks) != known.end()) return {};
+  return Write([&](SqlDatabase& db) {
+    return db.Query("INSERT OR IGNORE INTO rank_counts VALUES(?1)", int64_t{ranks}).Run();
+  });
+}
+
+Result<std::vector<uint32_t>> SqliteFactStore::RankCounts() {
+  return Read([&](SqlDatabase& db) -> Result<std::vector<uint32_t>> {
+    SqlQuery query = db.Query("SELECT ranks FROM rank_counts");
+    std::vector<uint32_t> counts;
+    for (;;) {
+      INFERSCALE_ASSIGN(const bool more, query.Next());
+      if (!more) return counts;
+      counts.push_back(static_cast<uint32_t>(query.Int(0)));
+    }
   });
 }
 

@@ -78,6 +78,8 @@ class SqliteFactStore final : public FactStore {
   Status ForgetKv(std::span<const Hash128> keys) override;
   Status PutEncodeFailure(const Fingerprint& fingerprint, int64_t episode,
                           const std::string& reason) override;
+  Status UseRanks(uint32_t ranks) override;
+  Result<std::vector<uint32_t>> RankCounts() override;
   Result<std::vector<Hash128>> Garbage(size_t limit) override;
   Status ClearGarbage(std::span<const Hash128> keys) override;
   Result<bool> IsReferenced(const Hash128& key) override;

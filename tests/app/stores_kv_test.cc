@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
+#include "kv/rank_key.h"
 #include "toy_models.h"
 
 namespace inferscale {
@@ -16,8 +18,9 @@ namespace fs = std::filesystem;
 // come from it by the keys of a plan.
 class StoringEngine final : public Engine {
  public:
-  StoringEngine(const std::shared_ptr<ToyLog>& log, const std::string& dir)
+  StoringEngine(const std::shared_ptr<ToyLog>& log, const std::string& dir, uint32_t ranks)
       : toy_("toy v1", log), info_(toy_.info()) {
+    info_.kv_ranks = ranks;
     info_.stores_kv = true;
     info_.kv_dir = dir;
     store_ = KvStore::Open(SystemEnv(), clock_, {.dir = dir, .arena_bytes = 16 << 20}).value();
@@ -41,11 +44,12 @@ class StoringEngine final : public Engine {
     if (request.sampling.max_tokens > 1) last_spans = request.prompt.spans;
     for (PromptSpan& span : request.prompt.spans) {
       EXPECT_EQ(span.record.data, nullptr);
-      const KvClaim claim{span.key, span.record_token,
+      const KvClaim claim{RankKey(span.key, info_.kv_ranks - 1, info_.kv_ranks), span.record_token,
                           std::span(request.prompt.tokens).subspan(span.first, span.tokens)};
       const KvOwner owner{request.tenant, info_.fingerprint, info_.shape};
       EXPECT_TRUE(store_->Check(owner, std::span(&claim, 1)).front());
-      const auto record = store_->Get(span.key, info_.fingerprint, info_.shape).value();
+      const auto record =
+          store_->Get(RankKey(span.key, 0, info_.kv_ranks), info_.fingerprint, info_.shape).value();
       span.record = record->view();
       span.keep_alive = record;
     }
@@ -60,25 +64,33 @@ class StoringEngine final : public Engine {
       for (size_t j = 0; j < item.captures.size(); ++j) {
         const EncodeItem::Range& range = item.captures[j];
         EXPECT_FALSE(range.key.IsZero());
+        encoded.insert(range.key);
         const auto first = item.tokens.begin() + range.first;
-        const KvPut put{{range.key,
-                         request.tenant,
-                         info_.fingerprint,
-                         info_.shape,
-                         {first, first + range.tokens}},
-                        result.records[i][j].data};
-        INFERSCALE_TRY(store_->Put(std::span(&put, 1)));
+        for (const Hash128& key : RankKeys({&range.key, 1}, info_.kv_ranks)) {
+          const KvPut put{
+              {key, request.tenant, info_.fingerprint, info_.shape, {first, first + range.tokens}},
+              result.records[i][j].data};
+          INFERSCALE_TRY(store_->Put(std::span(&put, 1)));
+        }
       }
     }
     result.records.clear();
     return result;
   }
 
+  // Every record of that rank.
+  void EraseRank(uint32_t rank) {
+    for (const Hash128& key : encoded) {
+      const Hash128 of_rank = RankKey(key, rank, info_.kv_ranks);
+      EXPECT_TRUE(store_->Erase({&of_rank, 1}));
+    }
+  }
   void SetCacheBlock(uint32_t tokens) { info_.cache_block_tokens = tokens; }
 
   bool away = false;
   std::mutex mutex;
   std::vector<GenerateRequest> started;
+  std::set<Hash128> encoded;
   std::vector<PromptSpan> last_spans;
 
  private:
@@ -102,13 +114,13 @@ class StoresKvTest : public testing::Test {
     fs::remove_all(dir_);
   }
 
-  Status Open(KvCodec codec = KvCodec::kNone) {
+  Status Open(KvCodec codec = KvCodec::kNone, uint32_t ranks = 1) {
     AppOptions options;
     options.data_dir = dir_.string();
     options.arena_bytes = 16 << 20;
     options.system = "sys";
     options.kv_codec = codec;
-    auto engine = std::make_unique<StoringEngine>(log_, dir_.string() + "/kv");
+    auto engine = std::make_unique<StoringEngine>(log_, dir_.string() + "/kv", ranks);
     engine_ = engine.get();
     INFERSCALE_ASSIGN(app_, OpenApp(options, {std::make_unique<ToyEmbedder>(), std::move(engine)}));
     return {};
@@ -131,6 +143,12 @@ class StoresKvTest : public testing::Test {
     request.compose.facts = 6;
     request.compose.plain_last = 0;
     return request;
+  }
+
+  void ExpectInjected(bool injected) {
+    const Answer answer = app_->Ask(Question(), nullptr).value();
+    EXPECT_FALSE(answer.facts.empty());
+    for (const UsedFact& used : answer.facts) EXPECT_EQ(used.injected, injected);
   }
 
   fs::path dir_;
@@ -165,6 +183,44 @@ TEST_F(StoresKvTest, WhatIsDeletedIsErasedFromTheSharedStore) {
   EXPECT_EQ(app_->Stats()->kv->records, 2U);  // header and episode
   ASSERT_TRUE(app_->Delete("default", ids));
   EXPECT_EQ(app_->Stats()->kv->records, 1U);
+}
+
+TEST_F(StoresKvTest, EveryRankKeepsARecord) {
+  ASSERT_TRUE(Open(KvCodec::kNone, 2));
+  const auto ids = Add(6);
+  ASSERT_TRUE(app_->EncodePending(nullptr, {}));
+  EXPECT_EQ(app_->Stats()->kv->records, 4U);  // header and episode, twice
+  ExpectInjected(true);
+  ASSERT_TRUE(app_->Compact(false));  // sweeps what nothing refers to
+  EXPECT_EQ(app_->Stats()->kv->records, 4U);
+
+  // Another number of ranks finds nothing, and makes its own.
+  app_.reset();
+  ASSERT_TRUE(Open(KvCodec::kNone, 4));
+  const Answer computed = app_->Ask(Question(), nullptr).value();
+  for (const UsedFact& used : computed.facts) EXPECT_FALSE(used.injected);
+  ASSERT_TRUE(app_->EncodePending(nullptr, {}));
+  EXPECT_EQ(app_->Ask(Question(), nullptr)->text, computed.text);
+  ExpectInjected(true);
+
+  // Who deletes need not know with how many ranks there ever was KV.
+  app_.reset();
+  AppOptions options;
+  options.data_dir = dir_.string();
+  app_ = OpenApp(options, {std::make_unique<ToyEmbedder>(), nullptr}).value();
+  ASSERT_TRUE(app_->Delete("default", ids));
+  EXPECT_EQ(app_->Stats()->kv->records, 2U + 4U);  // headers
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(StoresKvTest, ARecordThatOneRankLacksIsMadeAgain) {
+  ASSERT_TRUE(Open(KvCodec::kNone, 2));
+  Add(6);
+  ASSERT_TRUE(app_->EncodePending(nullptr, {}));
+  engine_->EraseRank(1);
+  ExpectInjected(false);
+  ASSERT_TRUE(app_->EncodePending(nullptr, {}));
+  ExpectInjected(true);
 }
 
 TEST_F(StoresKvTest, AConversationKeepsItsPlan) {

@@ -80,11 +80,15 @@ TEST_F(FactStoreTest, RefusesFilesThatAreNotItsOwn) {
             Code::kInvalid);
 }
 
-TEST_F(FactStoreTest, AFileOfVersion1IsBroughtUpToDate) {
+class OldFileTest : public FactStoreTest, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Versions, OldFileTest, testing::Values(1, 2));
+
+TEST_P(OldFileTest, IsBroughtUpToDate) {
   options_.path = dir_.File("old.db");
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(options_.path.c_str(), &db), SQLITE_OK);
-  const std::string old = ReadWholeFile(INFERSCALE_SOURCE_DIR "/tests/memory/memory_v1.sql");
+  const std::string old =
+      ReadWholeFile(fmt::format(INFERSCALE_SOURCE_DIR "/tests/memory/memory_v{}.sql", GetParam()));
   ASSERT_EQ(sqlite3_exec(db, old.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
       << sqlite3_errmsg(db);
   sqlite3_close(db);
@@ -100,6 +104,7 @@ TEST_F(FactStoreTest, AFileOfVersion1IsBroughtUpToDate) {
     EXPECT_EQ(kv->front().fact_tokens, (std::vector<uint32_t>{10, 11}));
     EXPECT_EQ(*store_->PendingEpisodes(kModel, kEncoding, 0, 9, false), std::vector<int64_t>{2});
     EXPECT_EQ(Garbage(), Keys{78});
+    EXPECT_EQ(*store_->RankCounts(), std::vector<uint32_t>{1});
   }
   Delete("id-3");  // stood in the window
   EXPECT_EQ(Garbage(), (Keys{77, 78}));

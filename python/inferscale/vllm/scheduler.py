@@ -37,7 +37,7 @@ from inferscale.vllm.salt import Flags
 from inferscale.vllm.settings import MIB, Settings
 from inferscale.vllm.stats import REFUSED, InferScaleStats
 from inferscale.vllm.tokenizer import tokenizer_facts
-from inferscale.vllm.worker import rank_key, rank_keys, workers
+from inferscale.vllm.worker import rank_keys, workers
 
 logger = init_logger(__name__)
 
@@ -364,7 +364,7 @@ class Scheduler:
         if injection.injected != len(injection.plan.first):
             self._verdict = None
             self._failure = "the self-test's record was not at hand"
-        self._store.erase([rank_key(self._test_key, r, self._ranks) for r in range(self._ranks)])
+        self._store.erase([rank_keys(self._test_key, r, self._ranks) for r in range(self._ranks)])
         self._test_key = b""
 
     def info(self) -> dict[str, Any]:

@@ -41,19 +41,16 @@ STATS_SECONDS = 1.0
 workers: weakref.WeakValueDictionary[str, Worker] = weakref.WeakValueDictionary()
 
 
-def rank_key(key: bytes, rank: int, ranks: int) -> bytes:
-    """Under which key a rank keeps its heads."""
-    if ranks == 1:
-        return key
-    return _core.hash128(key, rank.to_bytes(4, "little"), ranks.to_bytes(4, "little"))
-
-
 def rank_keys(keys: bytes, rank: int, ranks: int) -> bytes:
-    """The same of many keys, one after the other."""
+    """Under which keys a rank keeps its heads of records whose keys stand one after the other.
+
+    As src/kv/rank_key.h has it: the exclusive or with a hash of rank and ranks.
+    """
     if ranks == 1:
         return keys
-    each = (keys[i : i + KEY_BYTES] for i in range(0, len(keys), KEY_BYTES))
-    return b"".join(rank_key(key, rank, ranks) for key in each)
+    mask = _core.hash128(rank.to_bytes(4, "little"), ranks.to_bytes(4, "little"))
+    rows = np.frombuffer(keys, np.uint8).reshape(-1, KEY_BYTES)
+    return bytes((rows ^ np.frombuffer(mask, np.uint8)).tobytes())
 
 
 class Worker:
@@ -146,7 +143,7 @@ class Worker:
         if records is None or records.mover is None:
             return
         for order in orders.captures:
-            key = rank_key(order.key, self._rank, self._ranks)
+            key = rank_keys(order.key, self._rank, self._ranks)
             try:
                 self._captures[order.capture] = Capture(
                     records.tier, records.owner(order.tenant), key, order.tokens

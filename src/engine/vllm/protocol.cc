@@ -253,7 +253,7 @@ Result<ConnectorInfo> ParseInfo(std::string_view body) {
   ConnectorInfo info;
   info.version = StringIn(*said, "version");
   info.vllm = StringIn(*said, "vllm");
-  info.ranks = CountIn(*said, "ranks").value_or(1);
+  info.ranks = std::max(CountIn(*said, "ranks").value_or(1), 1U);
   info.block_tokens = std::max(CountIn(*said, "block_tokens").value_or(1), 1U);
   info.context_tokens = CountIn(*said, "context_tokens").value_or(0);
   info.dir = StringIn(*said, "dir");

@@ -166,7 +166,8 @@ Status VllmEngine::Check(VllmServer& server) {
   const bool model = greeting.model.id == first_->model.id;
   const bool kv =
       !info_.injection || (greeting.connector && greeting.connector->injection &&
-                           greeting.connector->fingerprint == first_->connector->fingerprint);
+                           greeting.connector->fingerprint == first_->connector->fingerprint &&
+                           greeting.connector->ranks == first_->connector->ranks);
   if (model && kv) return {};
   return Fail(Code::kUnsupported, "it serves {}{}, but the first server {}", greeting.model.id,
               model ? " with other KV or none" : "", first_->model.id);
@@ -190,18 +191,13 @@ void VllmEngine::Describe(const Greeting& greeting) {
   info_.fingerprint = said.fingerprint;
   info_.kv_dir = said.dir;
   info_.cache_block_tokens = said.block_tokens;
+  info_.kv_ranks = said.ranks;
   if (said.context_tokens > 0) info_.context_tokens = said.context_tokens;
   info_.self_test.passed = said.self_test == SelfTestState::kPassed;
   info_.self_test.layer_error = said.layers;
   info_.injection = said.injection;
   info_.self_test.summary = fmt::format("{}; worst layer {:.4f}{}{}", TestStateName(said.self_test),
                                         said.worst, said.reason.empty() ? "" : "; ", said.reason);
-  if (info_.injection && said.ranks > 1) {
-    info_.injection = false;
-    info_.self_test.passed = false;
-    info_.self_test.summary =
-        fmt::format("records of {} tensor-parallel ranks are not kept by this version", said.ranks);
-  }
 }
 
 Status VllmEngine::Open() {

@@ -23,6 +23,7 @@ from inferscale.vllm.plan import Inject, Span  # noqa: E402
 from inferscale.vllm.scheduler import covered  # noqa: E402
 from inferscale.vllm.settings import Settings  # noqa: E402
 from inferscale.vllm.stats import InferScaleMetrics, InferScaleStats  # noqa: E402
+from inferscale.vllm.worker import rank_keys  # noqa: E402
 from vllm.sampling_params import SamplingParams  # noqa: E402
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
 from vllm.v1.request import Request  # noqa: E402
@@ -433,3 +434,11 @@ def test_settings_are_checked() -> None:
     for bad in (-1, "1", 1.5, True):
         with pytest.raises(ValueError, match="host_bytes"):
             settings(dir="/d", host_bytes=bad)
+
+
+def test_ranks_have_keys_of_their_own() -> None:
+    """The gateway's are the same (tests/kv/rank_key_test.cc)."""
+    key = bytes.fromhex("00000000000000010000000000000002")
+    assert rank_keys(key + key, 1, 2).hex() == 2 * "b4d8367cf34910ab555b0a3f19412c4b"
+    assert rank_keys(rank_keys(key, 2, 4), 2, 4) == key
+    assert rank_keys(key, 0, 1) == key
