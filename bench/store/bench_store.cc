@@ -2,7 +2,9 @@
 // 64, f16: 23,040 bytes a token) with 150 tokens, 3.46 MB each; ten of them make the 35 MB that a
 // question with 1,500 remembered tokens needs.
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "store/kv_store.h"
+#include "store/record_readers.h"
 
 namespace inferscale {
 namespace {
@@ -59,6 +62,25 @@ class Store {
       benchmark::DoNotOptimize((*kv)->view().data);
     }
   }
+  // kRecords from `first` on, `threads` reading.
+  void ReadAll(uint64_t first, size_t threads) {
+    std::vector<Hash128> keys;
+    for (uint64_t n = first; n < first + kRecords; ++n) keys.push_back({n, 1});
+    RecordReaders readers(store_, threads);
+    readers.Read({"tenant", kFingerprint, kShape}, keys,
+                 [](size_t, const RecordReaders::Record& record) {
+                   if (!record) throw std::runtime_error("read");
+                 });
+  }
+  // So that what is read next comes from the disk itself.
+  void DropPages() {
+    for (const auto& file : std::filesystem::directory_iterator(options_.dir)) {
+      const int fd = ::open(file.path().c_str(), O_RDONLY);
+      (void)::fdatasync(fd);
+      (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+      ::close(fd);
+    }
+  }
   KvStore& operator*() { return *store_; }
   int64_t record_bytes() const { return static_cast<int64_t>(payload_.size()); }
 
@@ -66,7 +88,7 @@ class Store {
   SystemClock clock_;
   KvStoreOptions options_;
   std::vector<std::byte> payload_;
-  std::unique_ptr<KvStore> store_;
+  std::shared_ptr<KvStore> store_;
 };
 
 // Records that are durable per second, `range` of them in one Put.
@@ -199,6 +221,31 @@ void BM_GetFromDisk(benchmark::State& state) {
                           store.record_bytes());
 }
 BENCHMARK(BM_GetFromDisk)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// Ten records by so many threads (0: one after the other), from the page cache or from the disk.
+// The arena holds eleven, and they take turns with ten others.
+void BM_ReadAhead(benchmark::State& state) {
+  Store store(uint64_t{40} << 20);
+  store.Put(1, 2 * kRecords);
+  uint64_t first = 1;
+  for (auto _ : state) {
+    if (state.range(1) != 0) {
+      state.PauseTiming();
+      store.DropPages();
+      state.ResumeTiming();
+    }
+    store.ReadAll(first, static_cast<size_t>(state.range(0)));
+    first = first == 1 ? 1 + kRecords : 1;
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(kRecords) *
+                          store.record_bytes());
+}
+BENCHMARK(BM_ReadAhead)
+    ->ArgNames({"threads", "cold"})
+    ->ArgsProduct({{0, 1, 2, 4}, {0, 1}})
+    ->UseRealTime()
+    ->Iterations(20)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace inferscale

@@ -2,8 +2,8 @@
 
     python3 bench_vllm.py PART [PART ...] --model FOLDER --out FILE [options]
 
-Parts: check, latency, host, throughput, decode, decode-plain, store. Results of all runs with the
-same --out are kept together. run.sh calls it; docs/vllm.md says how to read the numbers.
+Parts: check, latency, host, throughput, sweep, decode, decode-plain, store. Results of all runs
+with the same --out are kept together. run.sh calls it; docs/vllm.md says how to read the numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
-from vllm_engine import Engine, Fact, First, Tokens, inject, interleave, summary
+from vllm_engine import Engine, Fact, First, Request, Tokens, inject, interleave, summary
 
 TENANT = "bench"
 FACT_TOKENS = 32
@@ -277,31 +277,30 @@ class Bench:
         )
         self.save()
 
-    def throughput(self) -> None:
-        args = self.args
-        engine = self.engine()
-        size, question = args.sizes[0], args.question
-        users = [self.facts(size // FACT_TOKENS) for _ in range(args.users)]
+    def traffic(self, engine: Engine) -> Callable[[str, int], Request]:
+        """What users ask about the same number of facts each, in every way of remembering them."""
+        size, question = self.args.sizes[0], self.args.question
+        users = [self.facts(size // FACT_TOKENS) for _ in range(self.args.users)]
         self.encode(engine, users)
         prefix, shared = self.tokens(size), self.salt()
         engine.first_token([*prefix, *self.tokens(question)], None, shared)
 
-        def requests(arm: str) -> list[tuple[Tokens, dict[str, Any] | None, str | None]]:
-            made: list[tuple[Tokens, dict[str, Any] | None, str | None]] = []
-            for number in range(args.requests):
-                if arm.startswith("injected"):
-                    # Another order each time, so that vLLM's own cache has none of it.
-                    facts = users[number % len(users)]
-                    tokens, plan = inject(TENANT, self.random.sample(facts, len(facts)))
-                    made.append(([*tokens, *self.tokens(question)], plan, engine.salt(plan)))
-                elif arm == "one shared cached prefix":
-                    made.append(([*prefix, *self.tokens(question)], None, shared))
-                elif arm == "question alone":
-                    made.append((self.tokens(question), None, None))
-                else:
-                    made.append((self.tokens(size + question), None, None))
-            return made
+        def request(arm: str, number: int) -> Request:
+            if arm.startswith("injected"):
+                # Another order each time, so that vLLM's own cache has none of it.
+                facts = users[number % len(users)]
+                tokens, plan = inject(TENANT, self.random.sample(facts, len(facts)))
+                return [*tokens, *self.tokens(question)], plan, engine.salt(plan)
+            if arm == "one shared cached prefix":
+                return [*prefix, *self.tokens(question)], None, shared
+            return self.tokens(question if arm == "question alone" else size + question), None, None
 
+        return request
+
+    def throughput(self) -> None:
+        args = self.args
+        engine = self.engine()
+        request = self.traffic(engine)
         arms = [
             "text",
             "injected",
@@ -314,7 +313,8 @@ class Bench:
             self.random.shuffle(arms)
             for arm in arms:
                 engine.noop(arm.endswith("no copies"))
-                rate = engine.all_at_once(requests(arm), args.output)
+                made = [request(arm, i) for i in range(args.requests)]
+                rate = engine.all_at_once(made, args.output)
                 engine.noop(False)
                 if number > 0:
                     rates[arm].append(round(rate, 2))
@@ -326,6 +326,32 @@ class Bench:
             ratio = rate / statistics.median(rates["text"])
             self.say(f"  {arm:26s} {rate:7.1f} requests/s, {ratio:.2f} x text {values}")
         out["counters"] = engine.counters()
+        self.save()
+
+    def sweep(self) -> None:
+        """Requests that come at random, ever more of them a second, until an arm can't follow."""
+        args = self.args
+        engine = self.engine()
+        request = self.traffic(engine)
+        out: dict[str, Any] = self.results.setdefault(self.name("sweep"), {})
+        open_arms = ["text", "injected"]
+        for rate in args.rates:
+            for arm in list(open_arms):
+                at, requests = 0.0, []
+                while (at := at + self.random.expovariate(rate)) < args.seconds:
+                    requests.append((at, request(arm, len(requests))))
+                first_ms, seconds = engine.open_loop(requests, args.output)
+                answered = len(requests) / seconds
+                out.setdefault(arm, {})[str(rate)] = summary(first_ms) | {
+                    "answered_per_s": round(answered, 2)
+                }
+                self.say(
+                    f"  {arm:10s} {rate:6.1f}/s came, {answered:6.1f}/s answered: "
+                    f"{out[arm][str(rate)]}"
+                )
+                # The last answers come after the last request, however fast it is.
+                if statistics.median(first_ms) > 2000:
+                    open_arms.remove(arm)
         self.save()
 
     def decode(self, connector: bool = True) -> None:
@@ -404,6 +430,10 @@ def main() -> int:
     parser.add_argument("--output", type=int, default=50)
     parser.add_argument("--users", type=int, default=100)
     parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument(
+        "--rates", type=float, nargs="+", default=[5, 10, 20, 40, 80, 120], help="requests a second"
+    )
+    parser.add_argument("--seconds", type=float, default=10, help="of arrivals at every rate")
     parser.add_argument("--store-facts", type=int, default=100_000)
     parser.add_argument("--reps", type=int, default=25)
     parser.add_argument("--rounds", type=int, default=3)
@@ -425,6 +455,7 @@ def main() -> int:
         "latency": bench.latency,
         "host": bench.host,
         "throughput": bench.throughput,
+        "sweep": bench.sweep,
         "decode": bench.decode,
         "decode-plain": lambda: bench.decode(connector=False),
         "store": bench.store,

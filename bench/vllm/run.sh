@@ -42,13 +42,13 @@ json=$out/$(date +%F)-$(nvidia-smi --query-gpu=name --format=csv,noheader | head
 mkdir -p "$out"
 options=(--model "$model" --out "$json" --store "$store/kv" --plugin "$INFERSCALE_CUDA_PLUGIN")
 if [[ -n $quick ]]; then
-  options+=(--reps 5 --rounds 1 --sizes 1600 --users 10 --requests 20 --store-facts 2000)
+  options+=(--reps 5 --rounds 1 --sizes 1600 --users 10 --requests 20 --store-facts 2000 --rates 5 20 --seconds 3)
 fi
 bench() { "$python" "$here/bench_vllm.py" "$@" "${options[@]}"; }
 
 bench latency throughput decode store --cudagraph FULL
 bench decode-plain --cudagraph FULL
-bench host check --cudagraph FULL --sizes 1600
+bench sweep host check --cudagraph FULL --sizes 1600
 bench latency --sizes 1600
 bench latency throughput --cudagraph FULL --kv-dtype fp8 --sizes 1600
 "$python" "$here/vllm_report.py" "$json"

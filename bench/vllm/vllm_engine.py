@@ -7,6 +7,7 @@ import itertools
 import statistics
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 Tokens = list[int]
+Request = tuple[Tokens, "dict[str, Any] | None", "str | None"]  # prompt, plan, salt
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,7 @@ class Engine:
         step_ms = self.llm.collective_rpc("bench_steps")[0] if self._timed else 0.0
         return First(ttft_ms, step_ms, outputs[0].num_cached_tokens or 0)
 
-    def all_at_once(
-        self, requests: Iterable[tuple[Tokens, dict[str, Any] | None, str | None]], tokens: int
-    ) -> float:
+    def all_at_once(self, requests: Iterable[Request], tokens: int) -> float:
         """Requests per second, every one with exactly `tokens` of output."""
         prompts, params = [], []
         for prompt, plan, salt in requests:
@@ -117,6 +117,39 @@ class Engine:
         if short:
             raise RuntimeError(f"{len(short)} answers are short")
         return len(prompts) / seconds
+
+    def open_loop(
+        self, requests: Sequence[tuple[float, Request]], tokens: int
+    ) -> tuple[list[float], float]:
+        """Requests that come at their seconds, whatever has become of those before.
+
+        Returns the ms from when each was due to its first token, and the seconds until all were
+        answered. A request is noticed between two steps, so up to a step late.
+        """
+        engine = self.llm.llm_engine
+        coming = deque(requests)
+        due: dict[str, float] = {}
+        first_ms: list[float] = []
+        began = time.perf_counter()
+        while coming or engine.has_unfinished_requests():
+            now = time.perf_counter() - began
+            while coming and coming[0][0] <= now:
+                at, (prompt, plan, salt) = coming.popleft()
+                request: dict[str, Any] = {"prompt_token_ids": prompt}
+                if salt:
+                    request["cache_salt"] = salt
+                name = str(next(self._ids))
+                due[name] = at
+                engine.add_request(name, request, self.params(tokens, plan))
+            if not engine.has_unfinished_requests():
+                time.sleep(max(0.0, coming[0][0] - (time.perf_counter() - began)))
+                continue
+            outputs: Any = engine.step()
+            now = time.perf_counter() - began
+            for output in outputs:
+                if output.request_id in due and output.outputs[0].token_ids:
+                    first_ms.append((now - due.pop(output.request_id)) * 1e3)
+        return first_ms, time.perf_counter() - began
 
     def answer(
         self, prompt: Tokens, tokens: int, plan: dict[str, Any] | None, salt: str

@@ -50,6 +50,20 @@ def throughput_table(name: str, arms: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def sweep_table(name: str, arms: dict[str, Any]) -> list[str]:
+    lines = [f"## Requests that come at random, {name.removeprefix('sweep ')} CUDA graphs", ""]
+    lines += ["| requests/s | | answered/s | ms to the first token | p99 |"]
+    lines += ["|---|---|---|---|---|"]
+    for rate in arms["injected"]:
+        for arm, rates in arms.items():
+            if told := rates.get(rate):
+                lines.append(
+                    f"| {float(rate):g} | {arm} | {told['answered_per_s']:.1f} "
+                    f"| {told['median']:.1f} | {told['p99']:.1f} |"
+                )
+    return [*lines, ""]
+
+
 def gateway_table(rows: list[dict[str, Any]]) -> list[str]:
     lines = ["## From the question to the first token through the gateway", ""]
     lines += ["| facts | as text, ms | as KV, ms | p99 | ratio |", "|---|---|---|---|---|"]
@@ -69,7 +83,8 @@ def plot(results: dict[str, Any], to: Path) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
+    sweep: dict[str, Any] = next((v for k, v in results.items() if k.startswith("sweep ")), {})
+    figure, axes = pyplot.subplots(1, 3 if sweep else 2, figsize=(15 if sweep else 10, 4))
     if rows := results.get("gateway"):
         facts = [row["facts"] for row in rows]
         axes[0].plot(facts, [row["text"]["median"] for row in rows], "o-", label="text")
@@ -89,6 +104,13 @@ def plot(results: dict[str, Any], to: Path) -> None:
     names = [arm for arm in arms if arm != "counters"]
     axes[1].barh(names, [arms[arm]["requests_per_s"] for arm in names])
     axes[1].set(xlabel="requests per second")
+    for arm, rates in sweep.items():
+        points = [(float(rate), told["median"]) for rate, told in rates.items()]
+        axes[2].plot(*zip(*points, strict=True), "o-", label=arm)
+    if sweep:
+        axes[2].set(xlabel="requests that come per second", ylabel="ms to the first token")
+        axes[2].set_yscale("log")
+        axes[2].legend()
     figure.tight_layout()
     figure.savefig(to)
 
@@ -102,6 +124,8 @@ def main() -> int:
             lines += latency_table(name, value)
         elif name.startswith("throughput "):
             lines += throughput_table(name, value)
+        elif name.startswith("sweep "):
+            lines += sweep_table(name, value)
     if "gateway" in results:
         lines += gateway_table(results["gateway"])
     for name in ("host", "decode", "store", "check", "gateway_concurrent"):

@@ -58,7 +58,7 @@ struct AppOptions {
       "You are a helpful assistant. Answer the question briefly, using the memories below.\n"
       "Memories:";
   WindowStrategy window;
-  uint32_t episode_facts = 6;
+  uint32_t episode_facts = 3;
   ComposeOptions compose;
 };
 

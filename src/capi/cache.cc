@@ -108,6 +108,15 @@ Status AddRopes(const inferscale_cache_spec& spec, PagedCacheSpec& out) {
   return {};
 }
 
+// `span` is of either kind.
+PagedSpan ToPaged(const auto& span, const MutableFactKvView& record) {
+  return {.record = record,
+          .record_token = span.record_token,
+          .tokens = span.tokens,
+          .position = span.position,
+          .page_token = span.page_token};
+}
+
 Status CheckDevice(const PagedCache& cache, const Device* device, std::string_view what) {
   if (cache.device() == device) return {};
   return Fail(Code::kInvalid, "the {} and the cache are not on the same device", what);
@@ -155,12 +164,8 @@ int32_t inferscale_inject(inferscale_cache* cache, const inferscale_inject_span*
       }
       const auto record = lease.Record(span.record);
       if (!record) return Fail(Code::kInvalid, "{}", record.error().message);
-      moved.push_back({.record = {record->shape, record->tokens,
-                                  const_cast<std::byte*>(record->data)},  // only read
-                       .record_token = span.record_token,
-                       .tokens = span.tokens,
-                       .position = span.position,
-                       .page_token = span.page_token});
+      moved.push_back(ToPaged(span, {record->shape, record->tokens,
+                                     const_cast<std::byte*>(record->data)}));  // only read
     }
     const KvLease* awaited = nullptr;
     for (const inferscale_inject_span& span : given) {
@@ -204,11 +209,7 @@ int32_t inferscale_capture_spans(inferscale_cache* cache, const inferscale_captu
       INFERSCALE_TRY(NotNull(span.capture, "span.capture"));
       const KvCapture& capture = *span.capture->capture;
       INFERSCALE_TRY(CheckDevice(*cache->cache, capture.device().get(), "capture"));
-      moved.push_back({.record = capture.view(),
-                       .record_token = span.record_token,
-                       .tokens = span.tokens,
-                       .position = span.position,
-                       .page_token = span.page_token});
+      moved.push_back(ToPaged(span, capture.view()));
     }
     // Even if it fails half-way: the stream may have been given some of it.
     for (const inferscale_capture_span& span : given) {

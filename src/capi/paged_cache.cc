@@ -135,9 +135,9 @@ Result<std::vector<std::vector<int64_t>>> PagedCache::Slots(std::span<const Page
   return slots;
 }
 
-template <typename Span, typename Move>
+template <typename Span, typename HostMove>
 Status PagedCache::MoveOnHost(std::span<const PagedSpan> spans, std::span<const int32_t> pages,
-                              const Move& move) const {
+                              HostMove move) const {
   INFERSCALE_ASSIGN(const auto slots, Slots(spans, pages));
   const DeviceCacheSpec& layout = spec_.layout;
   std::vector<Span> moved(spans.size());
@@ -163,7 +163,7 @@ Status PagedCache::MoveOnHost(std::span<const PagedSpan> spans, std::span<const 
                               layout.page_tokens,
                               layout.dtype};
     // What can be refused is the same for all runs, so the first tells.
-    INFERSCALE_TRY(move(moved, ropes, part));
+    INFERSCALE_TRY(move(moved, ropes, part, HelpfulThreads()));
   }
   return {};
 }
@@ -186,38 +186,27 @@ std::vector<DeviceSpan> ToDevice(std::span<const PagedSpan> spans) {
 
 }  // namespace
 
-Status PagedCache::Inject(std::span<const PagedSpan> spans, std::span<const int32_t> pages,
-                          DeviceStream stream) const {
+template <typename Span, typename HostMove, typename DeviceMove>
+Status PagedCache::Move(std::span<const PagedSpan> spans, std::span<const int32_t> pages,
+                        DeviceStream stream, HostMove on_host, DeviceMove on_device) const {
   if (spans.empty()) return {};
   INFERSCALE_TRY(CheckRecords(spans));
-  if (device_ == nullptr) {
-    return MoveOnHost<InjectSpan>(
-        spans, pages, [](const auto& moved, const RopeTables& ropes, const CacheLayout& layout) {
-          return inferscale::Inject(moved, ropes, layout, HelpfulThreads());
-        });
-  }
+  if (device_ == nullptr) return MoveOnHost<Span>(spans, pages, on_host);
   const std::vector<DeviceSpan> moved = ToDevice(spans);
   INFERSCALE_TRY(device_->Bind());
-  return device_->Inject(
+  return (*device_.*on_device)(
       {.record_dtype = spans.front().record.shape.dtype, .spans = moved, .pages = pages},
       described_, stream);
 }
 
+Status PagedCache::Inject(std::span<const PagedSpan> spans, std::span<const int32_t> pages,
+                          DeviceStream stream) const {
+  return Move<InjectSpan>(spans, pages, stream, inferscale::Inject, &Device::Inject);
+}
+
 Status PagedCache::Capture(std::span<const PagedSpan> spans, std::span<const int32_t> pages,
                            DeviceStream stream) const {
-  if (spans.empty()) return {};
-  INFERSCALE_TRY(CheckRecords(spans));
-  if (device_ == nullptr) {
-    return MoveOnHost<CaptureSpan>(
-        spans, pages, [](const auto& moved, const RopeTables& ropes, const CacheLayout& layout) {
-          return inferscale::Capture(moved, ropes, layout, HelpfulThreads());
-        });
-  }
-  const std::vector<DeviceSpan> moved = ToDevice(spans);
-  INFERSCALE_TRY(device_->Bind());
-  return device_->Capture(
-      {.record_dtype = spans.front().record.shape.dtype, .spans = moved, .pages = pages},
-      described_, stream);
+  return Move<CaptureSpan>(spans, pages, stream, inferscale::Capture, &Device::Capture);
 }
 
 }  // namespace inferscale::capi

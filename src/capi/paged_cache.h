@@ -59,9 +59,12 @@ class PagedCache {
   Status CheckRecords(std::span<const PagedSpan> spans) const;
   Result<std::vector<std::vector<int64_t>>> Slots(std::span<const PagedSpan> spans,
                                                   std::span<const int32_t> pages) const;
-  template <typename Span, typename Move>
+  template <typename Span, typename HostMove, typename DeviceMove>
+  Status Move(std::span<const PagedSpan> spans, std::span<const int32_t> pages, DeviceStream stream,
+              HostMove on_host, DeviceMove on_device) const;
+  template <typename Span, typename HostMove>
   Status MoveOnHost(std::span<const PagedSpan> spans, std::span<const int32_t> pages,
-                    const Move& move) const;
+                    HostMove move) const;
 
   const std::shared_ptr<Device> device_;
   PagedCacheSpec spec_;

@@ -29,7 +29,7 @@ namespace inferscale {
 
 struct FactStoreOptions {
   std::string path;                   // of memory.db; its folder must exist
-  uint32_t episode_facts = 6;         // for new episodes
+  uint32_t episode_facts = 3;         // for new episodes
   size_t max_text_bytes = 16 * 1024;  // of one fact; longer ones are kInvalid
   size_t max_episode_bytes = 4096;    // of text; a further fact opens a new episode
   // Called with a user's tenant and name after this store has changed or deleted facts of theirs,

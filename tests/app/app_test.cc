@@ -33,6 +33,7 @@ class AppTest : public ::testing::Test {
   AppOptions Options() {
     AppOptions options;
     options.data_dir = dir_.string();
+    options.episode_facts = 6;
     options.window = window_;
     options.arena_bytes = 16 << 20;
     options.system = "sys";

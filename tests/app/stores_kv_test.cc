@@ -119,6 +119,7 @@ class StoresKvTest : public testing::Test {
     options.data_dir = dir_.string();
     options.arena_bytes = 16 << 20;
     options.system = "sys";
+    options.episode_facts = 6;
     options.kv_codec = codec;
     auto engine = std::make_unique<StoringEngine>(log_, dir_.string() + "/kv", ranks);
     engine_ = engine.get();

@@ -13,24 +13,17 @@
 #include "../kv/seed.h"
 #include "../ops/emulated_streams.h"
 #include "../store/sample.h"
+#include "base/c_deleter.h"
 #include "inferscale/inferscale.h"
 #include "ops/cuda/plugin.h"
 
 namespace inferscale {
 
-// A handle that is closed at the end.
-template <auto Close>
-struct Closer {
-  template <typename T>
-  void operator()(T* handle) const {
-    Close(handle);
-  }
-};
-using DeviceHandle = std::unique_ptr<inferscale_device, Closer<inferscale_device_close>>;
-using StoreHandle = std::unique_ptr<inferscale_store, Closer<inferscale_store_close>>;
-using TierHandle = std::unique_ptr<inferscale_tier, Closer<inferscale_tier_close>>;
-using LeaseHandle = std::unique_ptr<inferscale_lease, Closer<inferscale_lease_close>>;
-using CacheHandle = std::unique_ptr<inferscale_cache, Closer<inferscale_cache_close>>;
+using DeviceHandle = std::unique_ptr<inferscale_device, CDeleter<inferscale_device_close>>;
+using StoreHandle = std::unique_ptr<inferscale_store, CDeleter<inferscale_store_close>>;
+using TierHandle = std::unique_ptr<inferscale_tier, CDeleter<inferscale_tier_close>>;
+using LeaseHandle = std::unique_ptr<inferscale_lease, CDeleter<inferscale_lease_close>>;
+using CacheHandle = std::unique_ptr<inferscale_cache, CDeleter<inferscale_cache_close>>;
 
 enum class Place : uint8_t { kHost, kDevice };
 

@@ -249,16 +249,15 @@ class Scheduler:
         if not external or injection is None:
             return
         assert injection.lease is not None
-        if encoding is not None or not self._settings.noop:
-            plan, low, high = injection.plan, injection.end - external, injection.end
-            of = slice(np.searchsorted(plan.end, low, "right"), np.searchsorted(plan.first, high))
-            first = np.maximum(plan.first[of], low)
-            tokens = np.minimum(plan.end[of], high) - first
-            record_token = plan.record_token[of] + first - plan.first[of]
-            record = np.cumsum(injection.good)[of] - 1  # the lease's are the good ones'
-            self._orders.loads.append(
-                Load(injection.lease, record, record_token, first, tokens, blocks)
-            )
+        plan, low, high = injection.plan, injection.end - external, injection.end
+        of = slice(np.searchsorted(plan.end, low, "right"), np.searchsorted(plan.first, high))
+        first = np.maximum(plan.first[of], low)
+        tokens = np.minimum(plan.end[of], high) - first
+        record_token = plan.record_token[of] + first - plan.first[of]
+        record = np.cumsum(injection.good)[of] - 1  # the lease's are the good ones'
+        self._orders.loads.append(
+            Load(injection.lease, record, record_token, first, tokens, blocks)
+        )
         self._count("injected_requests", int(injection.injected == 0))
         self._count("injected_tokens", external)
         injection.injected = external

@@ -23,7 +23,6 @@ class Settings:
     patience_ms: int = 200  # how long a request waits for records on the disk
     plugin: str | None = None  # path of libinferscale_cuda.so
     model_id: str | None = None  # stands for the weights in the fingerprint
-    noop: bool = False  # for benchmarks: claim, but move nothing
 
     @classmethod
     def of(cls, vllm_config: Any) -> Settings:

@@ -8,15 +8,9 @@
 
 #include <memory>
 
-namespace inferscale {
+#include "base/c_deleter.h"
 
-template <auto kFree>
-struct CDeleter {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
+namespace inferscale {
 
 using LlamaModelPtr = std::unique_ptr<llama_model, CDeleter<llama_model_free>>;
 using LlamaContextPtr = std::unique_ptr<llama_context, CDeleter<llama_free>>;

@@ -1,16 +1,42 @@
 #include "engine/vllm/generation.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace inferscale {
+
+namespace {
+
+using Range = VllmRequest::Range;
+
+// From the prompt's start without a gap: what a connector can take by itself.
+uint32_t PlannedTokens(std::span<const Range> planned) {
+  uint32_t end = 0;
+  for (const Range& range : planned) {
+    if (range.first != end) break;
+    end = range.end;
+  }
+  return end;
+}
+
+// Of the first `taken` tokens of the prompt, which were not computed.
+uint32_t InjectedTokens(std::span<const Range> planned, uint32_t taken) {
+  uint32_t tokens = 0;
+  for (const Range& range : planned) {
+    if (range.first < taken) tokens += std::min(range.end, taken) - range.first;
+  }
+  return tokens;
+}
+
+}  // namespace
 
 VllmGeneration::VllmGeneration(VllmServers& servers, const Tokenizer& tokenizer,
                                VllmRequest request)
     : servers_(servers), tokenizer_(tokenizer), request_(std::move(request)) {
   stats_.prompt_tokens = request_.prompt_tokens;
-  stats_.injected_tokens = request_.planned_tokens;
-  stats_.injected_is_planned = request_.planned_tokens > 0;
+  stats_.injected_tokens = PlannedTokens(request_.planned);
+  stats_.injected_is_planned = stats_.injected_tokens > 0;
 }
 
 Status VllmGeneration::Send() {
@@ -41,6 +67,7 @@ Status VllmGeneration::Retry(const Error& error) {
   if (!request_.plain_body.empty() &&
       (error.code == Code::kInvalid || attempts_ + 1 == kVllmAttempts)) {
     request_.body = std::exchange(request_.plain_body, {});
+    request_.planned.clear();
     stats_.injected_tokens = 0;
     stats_.injected_is_planned = false;
   }
@@ -94,8 +121,8 @@ void VllmGeneration::Take(const VllmUsage& usage) {
   if (usage.prompt > 0) stats_.prompt_tokens = usage.prompt;
   stats_.generated_tokens = usage.completion;
   if (!usage.cached) return;
-  // What came from the connector and what vLLM had itself is one number.
-  stats_.injected_tokens = std::min(*usage.cached, stats_.injected_tokens);
+  // What came from the connector and what vLLM had itself is one number, of the prompt's beginning.
+  stats_.injected_tokens = InjectedTokens(request_.planned, *usage.cached);
   stats_.cached_tokens = *usage.cached - stats_.injected_tokens;
   stats_.injected_is_planned = false;
 }

@@ -23,7 +23,11 @@ struct VllmRequest {
   std::string plain_body;  // without a plan; empty if `body` has none
   uint64_t session = 0;
   uint32_t prompt_tokens = 0;
-  uint32_t planned_tokens = 0;  // to be injected
+  struct Range {
+    uint32_t first = 0;
+    uint32_t end = 0;
+  };
+  std::vector<Range> planned;  // tokens to be injected, sorted
   std::chrono::milliseconds silence{0};
 };
 

@@ -269,16 +269,6 @@ Status CheckVllmPrompt(const Prompt& prompt, uint32_t context) {
   return {};
 }
 
-// From the prompt's start without a gap: what a connector can take at most.
-uint32_t PlannedTokens(std::span<const PromptSpan> spans) {
-  uint32_t end = 0;
-  for (const PromptSpan& span : spans) {
-    if (span.first != end) break;
-    end += span.tokens;
-  }
-  return end;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Generation>> VllmEngine::Start(GenerateRequest request) {
@@ -303,7 +293,9 @@ Result<std::unique_ptr<Generation>> VllmEngine::Start(GenerateRequest request) {
   }
   wanted.session = request.session;
   wanted.prompt_tokens = static_cast<uint32_t>(request.prompt.tokens.size());
-  wanted.planned_tokens = PlannedTokens(spans);
+  for (const PromptSpan& span : spans) {
+    wanted.planned.push_back({span.first, span.first + span.tokens});
+  }
   wanted.silence = options_.silence;
   auto generation = std::make_unique<VllmGeneration>(*servers_, *tokenizer_, std::move(wanted));
   INFERSCALE_TRY(generation->Send());
