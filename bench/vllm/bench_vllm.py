@@ -337,7 +337,8 @@ class Bench:
         open_arms = ["text", "injected"]
         for rate in args.rates:
             for arm in list(open_arms):
-                at, requests = 0.0, []
+                at = 0.0
+                requests: list[tuple[float, Request]] = []
                 while (at := at + self.random.expovariate(rate)) < args.seconds:
                     requests.append((at, request(arm, len(requests))))
                 first_ms, seconds = engine.open_loop(requests, args.output)
