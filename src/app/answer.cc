@@ -205,7 +205,8 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
                             kBlockRoom + engine_->info().cache_block_tokens;
   const size_t context = engine_->info().context_tokens;
   if (room_taken > context) {
-    return Fail(Code::kExhausted,
+    // By itself it never fits; what a conversation holds can be let go.
+    return Fail(first_turn ? Code::kInvalid : Code::kExhausted,
                 "the question and the answer's {} tokens do not fit into the context of {} tokens",
                 request.sampling.max_tokens, context);
   }

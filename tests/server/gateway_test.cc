@@ -278,6 +278,12 @@ TEST_F(GatewayTest, ADialogueGoesOnWhereItWas) {
   EXPECT_TRUE(std::equal(held.begin(), held.end(), log_->last_prompt.begin()));
 }
 
+TEST_F(GatewayTest, WhatIsTooLongIsTheClientsFault) {
+  const std::string words(5000, 'w');  // a token each; the context has 4096
+  EXPECT_THAT(Ask(Post(R"({"messages": [{"role": "user", "content": ")" + words + R"("}]})")),
+              StartsWith("HTTP/1.1 400"));
+}
+
 TEST_F(GatewayTest, RemembersWhenAsked) {
   Json(Post("{" + kQuestion + R"(, "memory": {"user": "cy", "remember": true}})"));
   const auto found = app_->Search({"t1", "cy", "", ""}, "Where does Ana live", 5, nullptr);
