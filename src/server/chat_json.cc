@@ -1,10 +1,11 @@
 #include "server/chat_json.h"
 
 #include <boost/json.hpp>
-#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "server/json_members.h"
 
 namespace inferscale {
 namespace {
@@ -17,76 +18,6 @@ constexpr size_t kMaxMessages = 4096;
 constexpr size_t kMaxStops = 16;
 
 // ---- reading -----------------------------------------------------------------------------------
-
-// Members of a JSON object, by type: absent and null leave the value as it is.
-class Members {
- public:
-  Members(const json::object& object, std::string_view name) : object_(object), name_(name) {}
-
-  const json::value* Find(std::string_view key) const {
-    const json::value* value = object_.if_contains({key.data(), key.size()});
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
-  Status Text(std::string_view key, std::string& out) const {
-    const json::value* value = Find(key);
-    if (value == nullptr) return {};
-    if (!value->is_string()) return Wrong(key, "a string");
-    out.assign(value->get_string().data(), value->get_string().size());
-    return {};
-  }
-  Status Bool(std::string_view key, bool& out) const {
-    const json::value* value = Find(key);
-    if (value == nullptr) return {};
-    if (!value->is_bool()) return Wrong(key, "true or false");
-    out = value->get_bool();
-    return {};
-  }
-  template <typename T>
-  Status Integer(std::string_view key, int64_t least, int64_t most, T& out) const {
-    const json::value* value = Find(key);
-    if (value == nullptr) return {};
-    if (!value->is_int64() || value->get_int64() < least || value->get_int64() > most) {
-      return Wrong(key, fmt::format("a whole number from {} to {}", least, most));
-    }
-    out = static_cast<T>(value->get_int64());
-    return {};
-  }
-  Status Number(std::string_view key, double least, double most, float& out) const {
-    const json::value* value = Find(key);
-    if (value == nullptr) return {};
-    const double number = value->is_number() ? value->to_number<double>() : std::nan("");
-    if (!(number >= least && number <= most)) {
-      return Wrong(key, fmt::format("a number from {} to {}", least, most));
-    }
-    out = static_cast<float>(number);
-    return {};
-  }
-  tl::unexpected<Error> Wrong(std::string_view key, std::string_view what) const {
-    return Fail(Code::kInvalid, "'{}{}' must be {}", name_, key, what);
-  }
-
- private:
-  const json::object& object_;
-  std::string_view name_;
-};
-
-// A string, or parts of which all are text.
-Result<std::string> ReadContent(const json::value* content) {
-  if (content == nullptr || content->is_null()) return std::string();
-  if (const json::string* text = content->if_string()) return std::string(*text);
-  const json::array* parts = content->if_array();
-  if (parts == nullptr) return Fail(Code::kInvalid, "a message's content must be text");
-  std::string all;
-  for (const json::value& part : *parts) {
-    const json::object* object = part.if_object();
-    const json::value* text = object == nullptr ? nullptr : object->if_contains("text");
-    if (text == nullptr || !text->is_string()) {
-      return Fail(Code::kUnsupported, "only text can be read, no images, audio or files");
-    }
-    all.append(text->get_string().data(), text->get_string().size());
-  }
-  return all;
-}
 
 void AppendParagraph(std::string& text, std::string_view more) {
   if (!text.empty() && !more.empty()) text += "\n\n";
@@ -255,13 +186,8 @@ json::object Chunk(const ChatHead& head, json::object delta, json::value finish)
 }  // namespace
 
 Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& defaults) {
-  json::parse_options options;
-  options.max_depth = 32;
-  boost::system::error_code error;
-  const json::value parsed = json::parse({body.data(), body.size()}, error, {}, options);
-  if (error) return Fail(Code::kInvalid, "the body is not JSON: {}", error.message());
-  if (!parsed.is_object()) return Fail(Code::kInvalid, "the body must be a JSON object");
-  const Members root(parsed.get_object(), "");
+  INFERSCALE_ASSIGN(const json::object parsed, ParseBody(body));
+  const Members root(parsed, "");
   const json::value* messages = root.Find("messages");
   if (messages == nullptr || !messages->is_array() || messages->get_array().empty() ||
       messages->get_array().size() > kMaxMessages) {

@@ -7,8 +7,10 @@
 #include <cctype>
 #include <random>
 #include <utility>
+#include <variant>
 
 #include "server/chat_json.h"
+#include "server/errors.h"
 
 namespace inferscale {
 namespace {
@@ -20,38 +22,7 @@ constexpr size_t kDialogues = 256;
 // A client may name this instead of the model.
 constexpr std::string_view kAnyModel = "inferscale";
 
-unsigned StatusOf(Code code) {
-  switch (code) {
-    case Code::kInvalid:
-    case Code::kUnsupported:
-      return 400;
-    case Code::kNotFound:
-      return 404;
-    case Code::kConflict:
-      return 409;
-    case Code::kExhausted:
-      return 429;
-    case Code::kTransient:
-      return 503;
-    case Code::kCancelled:
-    case Code::kCorrupt:
-    case Code::kInternal:
-      return 500;
-  }
-  return 500;
-}
-
-std::string_view TypeOf(unsigned status) {
-  if (status == 429) return "rate_limit_error";
-  return status < 500 ? "invalid_request_error" : "server_error";
-}
-
-std::string ErrorBody(const Error& error) {
-  return HttpErrorBody(error.message, TypeOf(StatusOf(error.code)));
-}
-void SendError(const Error& error, HttpResponder& responder) {
-  responder.Send(StatusOf(error.code), ErrorBody(error));
-}
+void SendError(const Error& error, HttpResponder& responder) { responder.Send(ErrorAnswer(error)); }
 
 std::string NewId() {
   thread_local std::mt19937_64 random{std::random_device{}()};
@@ -83,7 +54,7 @@ class ChatStream {
   }
   void Failed(const Error& error) {
     if (!begun_) return SendError(error, responder_);
-    responder_.SendEvent(ErrorBody(error));
+    responder_.SendEvent(ErrorAnswer(error).body);
   }
 
  private:
@@ -106,34 +77,56 @@ Gateway::Gateway(App& app, const Clock& clock, AskRequest defaults)
       clock_(clock),
       defaults_(std::move(defaults)),
       model_(ModelId(app.engine().info())),
-      started_ms_(clock.NowMs()) {}
+      started_ms_(clock.NowMs()),
+      router_(MakeRoutes()) {}
 
-void Gateway::Handle(const HttpRequest& request, HttpResponder& responder) {
-  const auto take = [&](std::string_view method) {
-    if (request.method == method) return true;
-    responder.Send(405, HttpErrorBody(fmt::format("{} takes {}", request.path, method),
-                                      "invalid_request_error"));
-    return false;
+std::vector<Route> Gateway::MakeRoutes() {
+  const auto answers = [](std::string (Gateway::*body)() const, const Gateway* gateway) {
+    return [=](const Call&, HttpResponder& responder) { responder.Send(200, (gateway->*body)()); };
   };
-  if (request.path == "/v1/chat/completions") {
-    if (take("POST")) Chat(request, responder);
-  } else if (request.path == "/v1/models") {
-    if (take("GET")) responder.Send(200, Models());
-  } else if (request.path == "/health") {
-    if (take("GET")) responder.Send(200, Health());
-  } else {
-    responder.Send(404, HttpErrorBody("there is no such route", "invalid_request_error"));
-  }
+  return {
+      {"POST", "/v1/chat/completions", Access::kRead, "An answer from memory, whole or streamed",
+       [this](const Call& call, HttpResponder& responder) { Chat(call, responder); }},
+      {"GET", "/v1/models", Access::kRead, "The one model", answers(&Gateway::Models, this)},
+      {"GET", "/health", Access::kOpen, "The model, and whether KV is injected",
+       answers(&Gateway::Health, this)},
+      {"GET", "/health/live", Access::kOpen, "200 while the process answers",
+       [](const Call&, HttpResponder& responder) { responder.Send(200, R"({"status":"ok"})"); }},
+      {"GET", "/health/ready", Access::kOpen, "200 while facts can be read, else 503",
+       [this](const Call&, HttpResponder& responder) { responder.Send(Ready()); }},
+  };
 }
 
-void Gateway::Chat(const HttpRequest& request, HttpResponder& responder) {
-  // A page in a browser can't send this type to another site without asking first.
-  if (!request.content_type.starts_with("application/json")) {
-    responder.Send(
-        415, HttpErrorBody("the content type must be application/json", "invalid_request_error"));
-    return;
+void Gateway::Handle(const HttpRequest& request, HttpResponder& responder) {
+  auto found = router_.Find(request.method, request.path);
+  if (auto* match = std::get_if<RouteMatch>(&found)) {
+    auto query = QueryParams::Parse(request.query);
+    if (!query) return SendError(query.error(), responder);
+    const Caller caller{defaults_.scope.tenant, Access::kWrite, {}};
+    return Dispatch(*match->route, {request, caller, std::move(match->params), *std::move(query)},
+                    responder);
   }
-  auto chat = ParseChatRequest(request.body, defaults_);
+  if (const auto* wrong = std::get_if<WrongMethod>(&found)) {
+    HttpAnswer answer = ErrorAnswer(405, fmt::format("this route takes {}", wrong->allowed));
+    answer.headers.emplace_back("Allow", wrong->allowed);
+    return responder.Send(answer);
+  }
+  responder.Send(ErrorAnswer(404, "there is no such route"));
+}
+
+void Gateway::Dispatch(const Route& route, Call call, HttpResponder& responder) {
+  // A page in a browser can't send this type to another site without asking first.
+  const bool has_body = route.method == "POST" || route.method == "PUT";
+  if (has_body && !call.request.content_type.starts_with("application/json")) {
+    return responder.Send(ErrorAnswer(415, "the content type must be application/json"));
+  }
+  route.handler(call, responder);
+}
+
+void Gateway::Chat(const Call& call, HttpResponder& responder) {
+  AskRequest defaults = defaults_;
+  defaults.scope.tenant = call.caller.tenant;
+  auto chat = ParseChatRequest(call.request.body, defaults);
   if (!chat) return SendError(chat.error(), responder);
   if (!chat->model.empty() && chat->model != model_ && chat->model != kAnyModel) {
     return SendError(
@@ -175,6 +168,12 @@ std::string Gateway::Health() const {
                                       {"engine", info.engine_version},
                                       {"injection", info.injection},
                                       {"self_test", info.self_test.summary}});
+}
+
+HttpAnswer Gateway::Ready() {
+  const auto read = app_.facts().Generation(defaults_.scope.tenant, {});
+  if (!read) return ErrorAnswer(503, "facts can't be read");
+  return {.status = 200, .body = R"({"status":"ok"})"};
 }
 
 }  // namespace inferscale

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "app/app.h"
 #include "app/dialogues.h"
 #include "base/clock.h"
 #include "server/http_server.h"
+#include "server/router.h"
 
 namespace inferscale {
 
@@ -18,15 +20,18 @@ class Gateway {
   // `app` (with answers) and `clock` must outlive it. `defaults` says what a request does not.
   Gateway(App& app, const Clock& clock, AskRequest defaults);
 
-  // POST /v1/chat/completions, GET /v1/models, GET /health; errors as OpenAI's.
   void Handle(const HttpRequest& request, HttpResponder& responder);
 
   const std::string& model() const { return model_; }  // as clients name it
+  const std::vector<Route>& routes() const { return router_.routes(); }
 
  private:
-  void Chat(const HttpRequest& request, HttpResponder& responder);
+  std::vector<Route> MakeRoutes();
+  void Dispatch(const Route& route, Call call, HttpResponder& responder);
+  void Chat(const Call& call, HttpResponder& responder);
   std::string Models() const;
   std::string Health() const;
+  HttpAnswer Ready();
 
   App& app_;
   Dialogues dialogues_;
@@ -34,6 +39,7 @@ class Gateway {
   const AskRequest defaults_;
   const std::string model_;
   const int64_t started_ms_;
+  const Router router_;
 };
 
 }  // namespace inferscale

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
@@ -56,12 +57,14 @@ class Session final : public HttpResponder {
   }
   void Abort() { socket_.Cancel(); }
 
-  void Send(unsigned status, std::string_view body) override {
-    http::response<http::string_body> response(static_cast<http::status>(status), version_);
+  using HttpResponder::Send;
+  void Send(const HttpAnswer& answer) override {
+    http::response<http::string_body> response(static_cast<http::status>(answer.status), version_);
     response.set(http::field::server, kServerName);
-    response.set(http::field::content_type, "application/json");
+    response.set(http::field::content_type, answer.content_type);
+    for (const auto& [name, value] : answer.headers) response.set(name, value);
     response.keep_alive(keep_alive_);
-    response.body() = body;
+    response.body() = answer.body;
     response.prepare_payload();
     answered_ = true;
     Write([&](auto& done) {
@@ -151,8 +154,13 @@ class Session final : public HttpResponder {
     version_ = message.version();
     keep_alive_ = keep_alive_ && message.keep_alive();
     request_.method = std::string(message.method_string());
-    request_.path = std::string(message.target().substr(0, message.target().find('?')));
+    const auto target = message.target();
+    const size_t mark = std::min(target.find('?'), target.size());
+    request_.path = std::string(target.substr(0, mark));
+    request_.query = std::string(target.substr(std::min(target.size(), mark + 1)));
     request_.content_type = std::string(message[http::field::content_type]);
+    request_.authorization = std::string(message[http::field::authorization]);
+    request_.api_key = std::string(message["X-API-Key"]);
     request_.body = std::move(message.body());
     return true;
   }
@@ -303,7 +311,8 @@ bool IsLoopback(const std::string& host) {
 
 std::string HttpErrorBody(std::string_view message, std::string_view type) {
   return boost::json::serialize(boost::json::object{
-      {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}}}});
+      {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}}},
+      {"detail", message}});
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpServerOptions& options,

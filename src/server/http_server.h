@@ -9,6 +9,8 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 
@@ -27,9 +29,19 @@ struct HttpServerOptions {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // without a query
+  std::string path;   // as it was sent, without the query
+  std::string query;  // as it was sent, without the '?'
   std::string content_type;
+  std::string authorization;  // the header, and X-API-Key
+  std::string api_key;
   std::string body;
+};
+
+struct HttpAnswer {
+  unsigned status = 200;
+  std::string body;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers{};
 };
 
 // Takes the answer to one request: either Send once, or StartEvents and then events. Used by the
@@ -37,7 +49,10 @@ struct HttpRequest {
 class HttpResponder {
  public:
   virtual ~HttpResponder() = default;
-  virtual void Send(unsigned status, std::string_view body) = 0;  // JSON
+  virtual void Send(const HttpAnswer& answer) = 0;
+  void Send(unsigned status, std::string_view body) {  // JSON
+    Send(HttpAnswer{.status = status, .body = std::string(body)});
+  }
   // False once the client is gone or too slow: nothing more reaches it.
   virtual bool StartEvents() = 0;
   virtual bool SendEvent(std::string_view data) = 0;
@@ -62,7 +77,7 @@ class HttpServer {
 
 bool IsLoopback(const std::string& host);
 
-// {"error": {...}} as OpenAI's clients read it.
+// {"error": {...}, "detail": ...}: the first is what OpenAI's clients read, the second Mem0's.
 std::string HttpErrorBody(std::string_view message, std::string_view type);
 
 }  // namespace inferscale

@@ -1,0 +1,51 @@
+#include "server/errors.h"
+
+namespace inferscale {
+
+unsigned HttpStatusOf(Code code) {
+  switch (code) {
+    case Code::kInvalid:
+    case Code::kUnsupported:
+      return 400;
+    case Code::kNotFound:
+      return 404;
+    case Code::kConflict:
+      return 409;
+    case Code::kExhausted:
+      return 429;
+    case Code::kTransient:
+      return 503;
+    case Code::kCancelled:
+    case Code::kCorrupt:
+    case Code::kInternal:
+      return 500;
+  }
+  return 500;
+}
+
+namespace {
+
+std::string_view TypeOf(unsigned status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+}  // namespace
+
+HttpAnswer ErrorAnswer(unsigned status, std::string_view message) {
+  return {.status = status, .body = HttpErrorBody(message, TypeOf(status))};
+}
+
+HttpAnswer ErrorAnswer(const Error& error) {
+  return ErrorAnswer(HttpStatusOf(error.code), error.message);
+}
+
+}  // namespace inferscale
