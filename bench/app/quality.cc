@@ -1,7 +1,7 @@
 // How near is injected KV to full prefill? For every window strategy, episode size and number of
 // plain facts: mean KL(full prefill || KV) over the positions that predict the answer's tokens, how
 // often the most likely token is the same, and what encoding costs. Beside it the same for full
-// prefill of the same facts in another order: what order alone does.
+// prefill of the same episodes in another order: what order alone does.
 //
 //   quality CONVERSATION.jsonl QUESTIONS.jsonl [--turns N] [--questions N] [--facts K]
 //           [--threads N] [--windows "isolated anchor(20) ..."] [--sizes "6 3 1"]
@@ -14,8 +14,8 @@
 // out.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -25,12 +25,11 @@
 #include <sstream>
 
 #include "app/app.h"
+#include "app/fidelity.h"
 #include "memory/import.h"
 
 namespace inferscale {
 namespace {
-
-using Logits = std::vector<std::vector<float>>;
 
 [[noreturn]] void Die(const std::string& message) {
   fmt::print(stderr, "quality: {}\n", message);
@@ -95,36 +94,22 @@ std::vector<Fact> ReadConversation(const std::string& path, size_t turns) {
   return facts;
 }
 
-std::vector<double> Softmax(const std::vector<float>& logits) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  std::vector<double> p(logits.size());
+double Mean(const std::vector<double>& values) {
   double sum = 0;
-  for (size_t i = 0; i < p.size(); ++i) sum += p[i] = std::exp(logits[i] - top);
-  for (double& x : p) x /= sum;
-  return p;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
 }
 
-struct Fidelity {
-  double kl = 0;    // mean over the answer's positions
-  double top1 = 0;  // share of positions
+// Of one question: means over the answer's positions.
+struct Nearness {
+  double kl = 0;
+  double top1 = 0;
 };
 
-Fidelity Compare(const Logits& full, const Logits& other) {
-  Fidelity out;
-  for (size_t i = 0; i < full.size(); ++i) {
-    const std::vector<double> p = Softmax(full[i]);
-    const std::vector<double> q = Softmax(other[i]);
-    for (size_t v = 0; v < p.size(); ++v) {
-      if (p[v] > 0) out.kl += p[v] * std::log(p[v] / std::max(q[v], 1e-30));
-    }
-    out.top1 += std::max_element(p.begin(), p.end()) - p.begin() ==
-                        std::max_element(q.begin(), q.end()) - q.begin()
-                    ? 1
-                    : 0;
-  }
-  out.kl /= static_cast<double>(full.size());
-  out.top1 /= static_cast<double>(full.size());
-  return out;
+Nearness Near(const Logits& full, const Logits& other) {
+  const Fidelity fidelity = Compare(full, other);
+  const auto same = std::count(fidelity.same_top.begin(), fidelity.same_top.end(), true);
+  return {Mean(fidelity.kl), static_cast<double>(same) / static_cast<double>(full.size())};
 }
 
 // Mean and a 95 % interval from 2,000 resamples of the questions.
@@ -137,17 +122,15 @@ std::string WithInterval(const std::vector<double>& values, int digits = 3) {
     means.push_back(sum / static_cast<double>(values.size()));
   }
   std::sort(means.begin(), means.end());
-  double sum = 0;
-  for (double value : values) sum += value;
-  return fmt::format("{0:.{3}f} [{1:.{3}f}, {2:.{3}f}]", sum / static_cast<double>(values.size()),
-                     means[50], means[1949], digits);
+  return fmt::format("{0:.{3}f} [{1:.{3}f}, {2:.{3}f}]", Mean(values), means[50], means[1949],
+                     digits);
 }
 
 void PrintRow(std::string_view arm, uint32_t size, std::string_view plain,
-              const std::vector<Fidelity>& rows, std::string_view cost) {
+              const std::vector<Nearness>& rows, std::string_view cost) {
   std::vector<double> kl;
   double top1 = 0;
-  for (const Fidelity& row : rows) {
+  for (const Nearness& row : rows) {
     kl.push_back(row.kl);
     top1 += row.top1;
   }
@@ -165,22 +148,24 @@ class Study {
         questions_(std::move(questions)),
         dir_(std::move(dir)) {}
 
-  // Full prefill of every question, once for an episode size, and the same facts in another order.
+  // Full prefill of every question, once for an episode size, and the same episodes in another
+  // order.
   void Reference(uint32_t size) {
     const auto app = OpenApp({WindowKind::kIsolated, 0}, size);
     full_.clear();
-    std::vector<Fidelity> shuffled;
-    std::mt19937 random(7);
+    std::vector<Nearness> shuffled;
+    std::mt19937_64 random(7);
     for (const Question& question : questions_) {
       std::vector<UsedFact> used;
       const Prompt prompt = Must(
           app->ComposePrompt(Request(question, MemoryMode::kText, 0), &used, nullptr), "compose");
       const std::vector<Token> answer = Answer(*app, question);
-      full_.push_back(Must(app->engine().Score(prompt, answer), "score"));
-      const Prompt other = Shuffle(*app, prompt, used, question, random);
-      shuffled.push_back(Compare(full_.back(), Must(app->engine().Score(other, answer), "score")));
+      full_.push_back(Must(app->engine().Score(prompt, answer, 0), "score"));
+      const size_t tail = Must(app->engine().format().Tail(question.text), "tokenise").size();
+      const Prompt other = ShuffleEpisodes(prompt, used, tail, random);
+      shuffled.push_back(Near(full_.back(), Must(app->engine().Score(other, answer, 0), "score")));
     }
-    PrintRow("*full prefill, facts shuffled*", size, "-", shuffled, "-");
+    PrintRow("*full prefill, episodes shuffled*", size, "-", shuffled, "-");
   }
 
   void Arm(const WindowStrategy& window, uint32_t size, const std::vector<uint32_t>& plains) {
@@ -190,13 +175,14 @@ class Study {
         "{:.2f}", static_cast<double>(encoded.computed_tokens) /
                       static_cast<double>(std::max<uint64_t>(1, encoded.stored_tokens)));
     for (const uint32_t plain : plains) {
-      std::vector<Fidelity> rows;
+      std::vector<Nearness> rows;
       for (size_t i = 0; i < questions_.size(); ++i) {
         const Prompt prompt = Must(
             app->ComposePrompt(Request(questions_[i], MemoryMode::kKv, plain), nullptr, nullptr),
             "compose");
-        const Logits kv = Must(app->engine().Score(prompt, Answer(*app, questions_[i])), "score");
-        rows.push_back(Compare(full_[i], kv));
+        const Logits kv =
+            Must(app->engine().Score(prompt, Answer(*app, questions_[i]), 0), "score");
+        rows.push_back(Near(full_[i], kv));
       }
       PrintRow(window.ToString(), size, std::to_string(plain), rows, cost);
     }
@@ -219,7 +205,7 @@ class Study {
           const Prompt prompt = Must(
               app->ComposePrompt(Request(question, MemoryMode::kKv, plains[p]), nullptr, nullptr),
               "compose");
-          logits.push_back(Must(app->engine().Score(prompt, Answer(*app, question)), "score"));
+          logits.push_back(Must(app->engine().Score(prompt, Answer(*app, question), 0), "score"));
         }
         if (arm == KvCodec::kNone) {
           unquantised.push_back(std::move(logits));
@@ -228,7 +214,7 @@ class Study {
         std::vector<double> kl;
         double top1 = 0;
         for (size_t i = 0; i < logits.size(); ++i) {
-          const Fidelity row = Compare(unquantised[p][i], logits[i]);
+          const Nearness row = Near(unquantised[p][i], logits[i]);
           kl.push_back(row.kl);
           top1 += row.top1 / static_cast<double>(logits.size());
         }
@@ -264,25 +250,6 @@ class Study {
 
   static std::vector<Token> Answer(App& app, const Question& question) {
     return Must(app.engine().format().Text(question.answer), "tokenise");
-  }
-
-  static Prompt Shuffle(App& app, const Prompt& prompt, const std::vector<UsedFact>& used,
-                        const Question& question, std::mt19937& random) {
-    const size_t tail = Must(app.engine().format().Tail(question.text), "tokenise").size();
-    size_t facts = 0;
-    for (const UsedFact& fact : used) facts += fact.tokens;
-    auto at = prompt.tokens.begin() + static_cast<ptrdiff_t>(prompt.tokens.size() - tail - facts);
-    std::vector<std::vector<Token>> parts;
-    Prompt out;
-    out.tokens.assign(prompt.tokens.begin(), at);
-    for (const UsedFact& fact : used) {
-      parts.emplace_back(at, at + fact.tokens);
-      at += fact.tokens;
-    }
-    std::shuffle(parts.begin(), parts.end(), random);
-    for (const auto& part : parts) out.tokens.insert(out.tokens.end(), part.begin(), part.end());
-    out.tokens.insert(out.tokens.end(), at, prompt.tokens.end());
-    return out;
   }
 
   AppOptions options_;

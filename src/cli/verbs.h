@@ -21,6 +21,7 @@ Verb StatsVerb(CLI::App& root);
 Verb DoctorVerb(CLI::App& root);
 Verb CompactVerb(CLI::App& root);
 Verb BenchTtftVerb(CLI::App& root);
+Verb BenchScoreVerb(CLI::App& root);  // after BenchTtftVerb
 Verb DemoVerb(CLI::App& root);
 Verb ServeVerb(CLI::App& root);
 

@@ -160,9 +160,12 @@ class Engine {
   // all is computed.
   virtual Result<std::unique_ptr<Generation>> Start(GenerateRequest request) = 0;
   virtual Result<EncodeResult> Encode(const EncodeRequest& request) = 0;
-  // Logits that predict continuation[0], continuation[1], ...: [continuation][vocabulary].
+  // Logits that predict continuation[0], continuation[1], ...: [continuation][vocabulary]. With a
+  // session its sequence is kept, as by Start: several continuations of one prompt, and its answer,
+  // then cost one computation of the prompt.
   virtual Result<std::vector<std::vector<float>>> Score(const Prompt& prompt,
-                                                        std::span<const Token> continuation) = 0;
+                                                        std::span<const Token> continuation,
+                                                        uint64_t session) = 0;
   // Forgets a session's sequence.
   virtual void EndSession(uint64_t session) = 0;
 };

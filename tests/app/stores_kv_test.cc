@@ -32,7 +32,8 @@ class StoringEngine final : public Engine {
     return toy_.Detokenize(tokens);
   }
   void EndSession(uint64_t) override {}
-  Result<std::vector<std::vector<float>>> Score(const Prompt&, std::span<const Token>) override {
+  Result<std::vector<std::vector<float>>> Score(const Prompt&, std::span<const Token>,
+                                                uint64_t) override {
     return Fail(Code::kUnsupported, "no logits");
   }
 

@@ -162,7 +162,8 @@ class ToyEngine final : public Engine {
     return result;
   }
 
-  Result<std::vector<std::vector<float>>> Score(const Prompt&, std::span<const Token>) override {
+  Result<std::vector<std::vector<float>>> Score(const Prompt&, std::span<const Token>,
+                                                uint64_t) override {
     return Fail(Code::kUnsupported, "a toy has no logits");
   }
   void EndSession(uint64_t) override {}

@@ -96,7 +96,7 @@ class EngineTest : public testing::Test {
   // Are `tokens` what a full computation of the prompt continues with, most likely token first?
   static void ExpectGreedy(Prompt prompt, const std::vector<Token>& tokens) {
     prompt.spans.clear();
-    const auto logits = engine_->Score(prompt, tokens);
+    const auto logits = engine_->Score(prompt, tokens, 0);
     ASSERT_TRUE(logits) << logits.error().message;
     for (size_t i = 0; i < tokens.size(); ++i) {
       const std::vector<float>& row = (*logits)[i];
@@ -145,8 +145,8 @@ TEST_F(EngineTest, CompositionOfOnePrefillGivesItsLogits) {
   Prompt composed = plain;
   composed.spans = {SpanAt(0, records[0]), SpanAt(20, records[1]), SpanAt(51, records[2])};
 
-  const auto expected = engine_->Score(plain, continuation);
-  const auto actual = engine_->Score(composed, continuation);
+  const auto expected = engine_->Score(plain, continuation, 0);
+  const auto actual = engine_->Score(composed, continuation, 0);
   ASSERT_TRUE(expected && actual);
   EXPECT_EQ(expected->size(), continuation.size());
   const double difference = Difference(*expected, *actual);
@@ -181,8 +181,8 @@ TEST_F(EngineTest, SpansAndPlainTokensMix) {
     return span;
   };
   mixed.spans = {part(5, 20), part(25, 5), part(40, 30), part(90, 9)};
-  const auto expected = engine_->Score(plain, continuation);
-  const auto actual = engine_->Score(mixed, continuation);
+  const auto expected = engine_->Score(plain, continuation, 0);
+  const auto actual = engine_->Score(mixed, continuation, 0);
   ASSERT_TRUE(expected && actual);
   EXPECT_LT(Difference(*expected, *actual), kNoise);
   const Answer answer = Generate(Request(mixed, 4));
@@ -204,8 +204,8 @@ TEST_F(EngineTest, FlashAttentionGivesTheSameLogits) {
   const Prompt plain{.tokens = all, .spans = {}};
   Prompt composed = plain;
   composed.spans = {SpanAt(0, records[0]), SpanAt(50, records[1])};
-  const auto expected = engine_->Score(plain, continuation);
-  const auto actual = other->Score(composed, continuation);
+  const auto expected = engine_->Score(plain, continuation, 0);
+  const auto actual = other->Score(composed, continuation, 0);
   ASSERT_TRUE(expected && actual);
   const double difference = Difference(*expected, *actual);
   EXPECT_LT(difference, kFlashAttentionNoise);
@@ -227,6 +227,30 @@ TEST_F(EngineTest, ShortQuestionAfterManyFacts) {
   EXPECT_EQ(again.stats.cached_tokens, 1008U);
   ExpectGreedy(prompt, again.tokens);
   engine_->EndSession(9);
+}
+
+// One computation of the prompt serves its answer and any number of continuations.
+TEST_F(EngineTest, ASessionScoresContinuationsOfOnePrompt) {
+  const std::vector<Token> facts = Tokens(60);
+  const auto records = Encode({}, facts, {60});
+  ASSERT_EQ(records.size(), 1U);
+  Prompt prompt{.tokens = facts, .spans = {SpanAt(0, records[0])}};
+  const std::vector<Token> tail = Tokens(30);
+  prompt.tokens.insert(prompt.tokens.end(), tail.begin(), tail.end());
+  constexpr uint64_t kSession = 12;
+  const Answer first = Generate(Request(prompt, 8, kSession));
+  for (const size_t length : {5, 1, 40}) {
+    const std::vector<Token> continuation = Tokens(length);
+    const auto expected = engine_->Score(prompt, continuation, 0);
+    const auto actual = engine_->Score(prompt, continuation, kSession);
+    ASSERT_TRUE(expected && actual);
+    EXPECT_EQ(actual->size(), length);
+    EXPECT_LT(Difference(*expected, *actual), kNoise);
+  }
+  const Answer again = Generate(Request(prompt, 8, kSession));
+  EXPECT_EQ(again.stats.cached_tokens, 89U);
+  EXPECT_EQ(again.tokens, first.tokens);
+  engine_->EndSession(kSession);
 }
 
 // What a record holds must not depend on its company in the batch.
@@ -505,7 +529,7 @@ TEST_F(EngineTest, WrongRequestsAreNamed) {
   EXPECT_EQ(
       engine_->Encode({.prefix = {1}, .items = {{.tokens = longest, .captures = {}}}}).error().code,
       Code::kInvalid);
-  EXPECT_EQ(engine_->Score({.tokens = tokens, .spans = {}}, {}).error().code, Code::kInvalid);
+  EXPECT_EQ(engine_->Score({.tokens = tokens, .spans = {}}, {}, 0).error().code, Code::kInvalid);
 }
 
 TEST(EngineShutdown, WaitingRequestsEndWithAnError) {

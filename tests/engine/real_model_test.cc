@@ -120,8 +120,8 @@ class RealModel : public testing::Test {
   static Judgement Judge(Engine& engine, const Composition& made) {
     Judgement judgement;
     const auto continuation = engine.format().Text("Ana lives in Porto.").value();
-    const auto expected = engine.Score(made.plain, continuation);
-    const auto actual = engine.Score(made.injected, continuation);
+    const auto expected = engine.Score(made.plain, continuation, 0);
+    const auto actual = engine.Score(made.injected, continuation, 0);
     if (!expected || !actual) {
       ADD_FAILURE() << "no scores";
       return judgement;

@@ -56,7 +56,8 @@ class LlamaEngine final : public Engine {
 
   Result<std::unique_ptr<Generation>> Start(GenerateRequest request) override;
   Result<EncodeResult> Encode(const EncodeRequest& request) override;
-  Result<Logits> Score(const Prompt& prompt, std::span<const Token> continuation) override;
+  Result<Logits> Score(const Prompt& prompt, std::span<const Token> continuation,
+                       uint64_t session) override;
   void EndSession(uint64_t session) override { scheduler_->EndSession(session); }
 
  private:
@@ -213,9 +214,10 @@ Result<EncodeResult> LlamaEngine::Encode(const EncodeRequest& request) {
   return scheduler_->Encode(request);
 }
 
-Result<Logits> LlamaEngine::Score(const Prompt& prompt, std::span<const Token> continuation) {
+Result<Logits> LlamaEngine::Score(const Prompt& prompt, std::span<const Token> continuation,
+                                  uint64_t session) {
   if (continuation.empty()) return Fail(Code::kInvalid, "there is nothing to score");
-  GenerateRequest request{.prompt = prompt, .sampling = {}, .session = 0};
+  GenerateRequest request{.prompt = prompt, .sampling = {}, .session = session};
   INFERSCALE_TRY(CheckPrompt(request.prompt));
   INFERSCALE_TRY(CheckTokens(continuation));
   std::vector<Token>& tokens = request.prompt.tokens;

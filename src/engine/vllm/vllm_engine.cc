@@ -55,7 +55,8 @@ class VllmEngine final : public Engine {
 
   Result<std::unique_ptr<Generation>> Start(GenerateRequest request) override;
   Result<EncodeResult> Encode(const EncodeRequest& request) override;
-  Result<std::vector<std::vector<float>>> Score(const Prompt&, std::span<const Token>) override {
+  Result<std::vector<std::vector<float>>> Score(const Prompt&, std::span<const Token>,
+                                                uint64_t) override {
     return Fail(Code::kUnsupported, "vLLM's HTTP interface gives no logits");
   }
   void EndSession(uint64_t /*session*/) override {}

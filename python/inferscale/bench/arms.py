@@ -1,0 +1,103 @@
+"""Arms: the ways in which the model is given its memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+MEMORIES = ("kv", "text", "shuffled", "none", "all")
+CODECS = ("none", "int8", "fp8")
+ARTICLE_WINDOWS = (0, 5, 20, 50)
+
+
+@dataclass(frozen=True)
+class Store:
+    """What a data directory is filled with: KV depends on all of it."""
+
+    window: str
+    episode: int
+    codec: str
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", f"{self.window} {self.episode} {self.codec}")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way. `text` is full prefill of the same composition, `server` the same text answered by
+    a server, `shuffled` full prefill of its episodes in another order, `all` the newest turns as
+    far as the context goes. The defaults are the application's."""
+
+    memory: str
+    window: str = "anchor(20)"
+    episode: int = 6
+    plain: int = 3
+    codec: str = "none"
+
+    @property
+    def store(self) -> Store:
+        return Store(self.window, self.episode, self.codec)
+
+    @property
+    def name(self) -> str:
+        """Of what matters for this memory."""
+        if self.memory == "none":
+            return "none"
+        if self.memory == "all":
+            return "all"
+        words = [self.memory, f"e{self.episode}"]
+        if self.memory == "kv":
+            words += [self.window, f"m{self.plain}"]
+            words += [self.codec] if self.codec != "none" else []
+        return " ".join(words)
+
+    @property
+    def reference(self) -> str:
+        """The text arm that reads the same composition, whose numbers it is compared with."""
+        return Arm("text", episode=self.episode).name
+
+
+def parse(text: str) -> list[Arm]:
+    """`kv`, `text`, `kv:window=isolated,episode=1,plain=0,codec=int8`, or `article` for the nearest
+    to the published method: single facts, nothing plain, each behind the w turns before it."""
+    if text == "article":
+        windows = [f"window({w})" if w else "isolated" for w in ARTICLE_WINDOWS]
+        return [Arm("kv", window=window, episode=1, plain=0) for window in windows]
+    memory, _, settings = text.partition(":")
+    if memory not in MEMORIES:
+        raise ValueError(f"arm '{text}' is none of {', '.join(MEMORIES)}, article")
+    arm = Arm(memory)
+    for setting in filter(None, settings.split(",")):
+        name, _, value = setting.partition("=")
+        if name == "window" and re.fullmatch(r"isolated|session|\w+\(\d+\)", value):
+            arm = replace(arm, window=value)
+        elif name == "codec" and value in CODECS:
+            arm = replace(arm, codec=value)
+        elif name == "episode" and value.isdigit() and int(value) > 0:
+            arm = replace(arm, episode=int(value))
+        elif name == "plain" and value.isdigit():
+            arm = replace(arm, plain=int(value))
+        else:
+            raise ValueError(f"arm '{text}': '{setting}' is not understood")
+    return [arm]
+
+
+def complete(arms: Iterable[Arm]) -> list[Arm]:
+    """Without repetitions, with the text arm of every episode size, and with as few stores as will
+    do: an arm that takes no KV reads the composition from a store that another one needs."""
+    listed = list(arms)
+    stores: dict[int, Store] = {}
+    for arm in listed:
+        if arm.memory == "kv":
+            stores.setdefault(arm.episode, arm.store)
+    out: dict[str, Arm] = {}
+    for episode in dict.fromkeys(arm.episode for arm in listed):
+        listed.insert(0, Arm("text", episode=episode))
+    for arm in sorted(listed, key=lambda a: a.memory != "text"):
+        if arm.memory != "kv":
+            store = stores.get(arm.episode, Arm("text", episode=arm.episode).store)
+            arm = replace(arm, window=store.window, codec=store.codec, plain=0)
+        out.setdefault(arm.name, arm)
+    return list(out.values())

@@ -1,0 +1,215 @@
+"""A run: data set x arms x numbers of facts, one JSON line for each question.
+
+The first line says what is needed to repeat the run. A run that was stopped goes on where it was,
+and refuses to if anything that matters is another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferscale.bench.arms import Arm
+from inferscale.bench.datasets import DataSet, Question
+from inferscale.bench.server import Server, ServerError
+from inferscale.bench.worker import Worker, WorkerError, fill
+
+FORMAT = 1
+# Of the first line, what may differ when a run goes on.
+_CIRCUMSTANCES = ("encoding", "machine", "command", "started")
+
+
+class RunError(Exception):
+    """A run's file is not of this run, or damaged."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    data: DataSet
+    arms: list[Arm]
+    facts: list[int]
+    folder: Path
+    command: list[str]  # inferscale with its options
+    max_tokens: int = 32
+    seed: int = 0
+    selection: str = ""  # how the questions were chosen, in words
+    server: Server | None = None  # answers too, from the text of every text arm
+
+
+def key(arm: Arm, facts: int) -> str:
+    return f"{arm.name} @{facts}"
+
+
+def _with_server(plan: Plan) -> list[Arm]:
+    """The plan's arms and those that the server answers."""
+    text = [arm for arm in plan.arms if arm.memory == "text"] if plan.server else []
+    return [*plan.arms, *(replace(arm, memory="server") for arm in text)]
+
+
+def read(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
+    """Header, questions, and how many bytes are whole lines: what was being written when a run was
+    killed is no line yet."""
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    lines = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            lines.append(json.loads(line))
+        except ValueError as error:
+            raise RunError(f"{path}, line {number}: not JSON ({error})") from error
+    if lines and "run" not in lines[0]:
+        raise RunError(f"{path}: the first line is not a run's")
+    return (lines[0]["run"] if lines else {}), lines[1:], len(whole)
+
+
+def _header(plan: Plan, model: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "data": {"name": plan.data.name, "sha256": plan.data.sha256},
+        "selection": plan.selection,
+        "questions": len(plan.data.questions()),
+        "conversations": len(plan.data.conversations),
+        "arms": [{"name": arm.name, **asdict(arm)} for arm in _with_server(plan)],
+        "server": {"url": plan.server.url, "model": plan.server.model} if plan.server else None,
+        "facts": plan.facts,
+        "max_tokens": plan.max_tokens,
+        "seed": plan.seed,
+        "model": model,
+        "encoding": {},
+        "machine": {
+            "system": platform.platform(),
+            "processors": os.cpu_count(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
+        "command": sys.argv[1:],
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _check_same(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name, value in wanted.items():
+        if name not in _CIRCUMSTANCES and found.get(name) != value:
+            raise RunError(f"{path} is of another run: its {name} differs. Choose another --out")
+
+
+def _request(plan: Plan, question: Question) -> dict[str, Any]:
+    arms = [
+        {
+            "memory": arm.memory,
+            "data_dir": str(plan.folder / "stores" / arm.store.folder),
+            "window": arm.window,
+            "episode": arm.episode,
+            "codec": arm.codec,
+            "facts": facts,
+            "plain": arm.plain,
+        }
+        for facts in plan.facts
+        for arm in plan.arms
+    ]
+    return {
+        "user": question.conversation,
+        "question": question.text,
+        "gold": question.answer,
+        "options": list(question.wrong),
+        "max_tokens": plan.max_tokens,
+        "seed": plan.seed,
+        "show": plan.server is not None,
+        "arms": arms,
+    }
+
+
+def _fill_stores(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
+    needed = {arm.store: False for arm in plan.arms}
+    for arm in plan.arms:
+        needed[arm.store] |= arm.memory == "kv"
+    encoding = {}
+    for number, (store, kv) in enumerate(needed.items(), 1):
+        say(f"store {number} of {len(needed)}: {store.folder}")
+        folder = plan.folder / "stores" / store.folder
+        encoding[store.folder] = fill(plan.command, folder, store, plan.data.conversations, kv)
+    return encoding
+
+
+def run(plan: Plan, say: Callable[[str], None]) -> Path:
+    """Runs what is not done yet; returns the file."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    path = plan.folder / "run.jsonl"
+    header, done, size = read(path) if path.exists() else ({}, [], 0)
+    answered = {row["id"] for row in done}
+    waiting = [question for question in plan.data.questions() if question.id not in answered]
+    wanted = _header(plan, header.get("model", {}))
+    if header:
+        _check_same(path, header, wanted)
+    if header and not waiting:
+        say(f"all {len(answered)} questions are answered already")
+        return path
+    wanted["encoding"] = _fill_stores(plan, say)
+    with Worker(plan.command, plan.folder / "worker.log") as worker, path.open("ab") as out:
+        wanted["model"] = worker.model
+        out.truncate(size)
+        if header:
+            _check_same(path, header, wanted)
+        else:
+            _append(out, {"run": wanted})
+        _answer(plan, worker, waiting, lambda row: _append(out, row), say)
+    return path
+
+
+def _ask_server(
+    plan: Plan, question: Question, system: str, results: dict[str, dict[str, Any]]
+) -> None:
+    """Adds the server's arms to those of the worker, and takes the lines out of these."""
+    lines = {name: result.pop("lines", []) for name, result in results.items()}
+    if plan.server is None:
+        return
+    for facts in plan.facts:
+        for arm in _with_server(plan)[len(plan.arms) :]:
+            text = key(replace(arm, memory="text"), facts)
+            told = plan.server.answer(system, lines[text], question.text, plan.max_tokens)
+            results[key(arm, facts)] = {**told, "facts": results[text]["facts"]}
+
+
+def _append(out: Any, row: dict[str, Any]) -> None:
+    out.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    out.flush()
+    os.fsync(out.fileno())
+
+
+def _answer(
+    plan: Plan,
+    worker: Worker,
+    waiting: Sequence[Question],
+    append: Callable[[dict[str, Any]], None],
+    say: Callable[[str], None],
+) -> None:
+    started = time.monotonic()
+    names = [key(arm, facts) for facts in plan.facts for arm in plan.arms]
+    for number, question in enumerate(waiting, 1):
+        try:
+            results = dict(zip(names, worker.score(_request(plan, question)), strict=True))
+            _ask_server(plan, question, worker.model["system"], results)
+        except (WorkerError, ServerError) as error:
+            raise type(error)(f"question {question.id}: {error}") from error
+        append(
+            {
+                "id": question.id,
+                "conversation": question.conversation,
+                "category": question.category,
+                "answer": question.answer,
+                "evidence": list(question.evidence),
+                "arms": results,
+            }
+        )
+        each = (time.monotonic() - started) / number
+        left = each * (len(waiting) - number) / 60
+        say(f"{number} of {len(waiting)}  {question.id}  {each:.1f} s each, {left:.0f} min left")

@@ -1,0 +1,128 @@
+"""The command that measures: fills data directories, and answers questions line by line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from inferscale.bench.arms import Store
+from inferscale.bench.datasets import Conversation
+
+PATIENCE_S = 10
+
+
+class WorkerError(Exception):
+    """The command failed, or could not do what was asked."""
+
+
+def find_command(given: str | None) -> str:
+    """The command to run: as given, or $INFERSCALE_BIN, or on the path."""
+    command = given or os.environ.get("INFERSCALE_BIN") or shutil.which("inferscale")
+    if not command or not shutil.which(command):
+        raise WorkerError("no inferscale command: name it with --bin or INFERSCALE_BIN")
+    return command
+
+
+def fill(
+    command: Sequence[str],
+    folder: Path,
+    store: Store,
+    conversations: Iterable[Conversation],
+    kv: bool,
+) -> dict[str, Any]:
+    """Remembers the conversations in a data directory and makes their KV. Doing it again goes on
+    where it was stopped. Returns what encoding took this time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as turns:
+        for conversation in conversations:
+            for turn in conversation.turns:
+                turns.write(json.dumps(turn.line(conversation.id)) + "\n")
+        turns.flush()
+        words = [*command, "import", turns.name, "--data-dir", str(folder), "--output", "json"]
+        words += ["--window", store.window, "--episode", str(store.episode)]
+        words += ["--kv-codec", store.codec, *([] if kv else ["--no-encode"])]
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise WorkerError(f"inferscale import into {folder} failed ({done.returncode})")
+    report: dict[str, Any] = json.loads(done.stdout)
+    if report["skipped"]:
+        raise WorkerError(f"inferscale import: {report['errors'][0]}")
+    return report.get("encoded") or {}
+
+
+class Worker:
+    """`inferscale bench score`, as long as the `with` lasts."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self._log = log
+        with log.open("a") as stderr:
+            self._process = subprocess.Popen(
+                [*command, "bench", "score"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                encoding="utf-8",
+            )
+        try:
+            self.model: dict[str, Any] = self._read()["model"]
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # it ends when it has nothing more to read
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def score(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """One object for each arm of the request."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._ended() from error
+        reply = self._read()
+        if "error" in reply:
+            raise WorkerError(reply["error"]["message"])
+        arms: list[dict[str, Any]] = reply["arms"]
+        return arms
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._ended()
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def _ended(self) -> WorkerError:
+        said = self._log.read_text(errors="replace").strip().splitlines()[-1:]
+        return WorkerError(
+            f"inferscale bench score ended: {said[0] if said else 'it said nothing'}"
+        )
