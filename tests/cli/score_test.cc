@@ -42,9 +42,9 @@ TEST(ScoreRequest, TakesWhatItSaysAndTheRestFromTheOptions) {
   const ScoreArm& text = request->arms[0];
   EXPECT_EQ(text.memory, ScoreMemory::kText);
   EXPECT_EQ(text.data_dir, "/default");
-  EXPECT_EQ(text.window.ToString(), "anchor(20)");
-  EXPECT_EQ(text.episode, 6U);
-  EXPECT_EQ(text.compose.facts, 50U);
+  EXPECT_EQ(text.window, Defaults().window);
+  EXPECT_EQ(text.episode, Defaults().episode_facts);
+  EXPECT_EQ(text.compose.facts, Defaults().compose.facts);
   const ScoreArm& kv = request->arms[1];
   EXPECT_EQ(kv.memory, ScoreMemory::kKv);
   EXPECT_EQ(kv.data_dir, "/d");
