@@ -32,7 +32,7 @@ class Arm:
 
     memory: str
     window: str = "anchor(20)"
-    episode: int = 6
+    episode: int = 3
     plain: int = 3
     codec: str = "none"
 

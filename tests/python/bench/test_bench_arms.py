@@ -32,7 +32,7 @@ def test_every_arm_has_its_text() -> None:
     names = [arm.name for arm in arms]
     assert len(set(names)) == len(names)
     assert all(arm.reference in names for arm in arms)
-    assert {arm.name for arm in arms if arm.memory == "text"} == {"text e6", "text e1"}
+    assert {arm.name for arm in arms if arm.memory == "text"} == {"text e3", "text e1"}
 
 
 def test_text_needs_no_store_of_its_own() -> None:

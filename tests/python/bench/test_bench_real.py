@@ -82,7 +82,7 @@ def ran(
 
 
 def test_text_is_its_own_reference(ran: list[dict[str, Any]]) -> None:
-    for name in ("text e6", "text e1"):
+    for name in ("text e3", "text e1"):
         arm = ran[0]["arms"][f"{name} @8"]
         assert set(arm["kl"]) == {0}
         assert all(arm["same_top"])
@@ -90,7 +90,7 @@ def test_text_is_its_own_reference(ran: list[dict[str, Any]]) -> None:
         assert arm["prefilled_tokens"] == arm["prompt_tokens"]
 
 
-@pytest.mark.parametrize("name", ["kv e6 anchor(20) m1", "kv e1 window(2) m0"])
+@pytest.mark.parametrize("name", ["kv e3 anchor(20) m1", "kv e1 window(2) m0"])
 def test_kv_reads_the_same_tokens_and_computes_fewer(ran: list[dict[str, Any]], name: str) -> None:
     arms = ran[0]["arms"]
     text, kv = arms[f"text {name.split()[1]} @8"], arms[f"{name} @8"]
@@ -104,7 +104,7 @@ def test_kv_reads_the_same_tokens_and_computes_fewer(ran: list[dict[str, Any]], 
 
 def test_other_arms(ran: list[dict[str, Any]]) -> None:
     arms = ran[0]["arms"]
-    text, shuffled = arms["text e6 @8"], arms["shuffled e6 @8"]
+    text, shuffled = arms["text e3 @8"], arms["shuffled e3 @8"]
     assert set(shuffled["facts"]) == set(text["facts"])
     assert shuffled["prompt_tokens"] == text["prompt_tokens"]
     assert shuffled["injected_tokens"] == 0

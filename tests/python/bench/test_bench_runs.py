@@ -66,8 +66,8 @@ def test_a_run_and_its_report(data: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     header, *rows = lines(out)
     assert [arm["name"] for arm in header["run"]["arms"]] == [
-        "text e6",
-        "kv e6 anchor(20) m3",
+        "text e3",
+        "kv e3 anchor(20) m3",
         "none",
     ]
     assert header["run"]["model"]["name"] == "fake"
@@ -82,7 +82,7 @@ def test_a_run_and_its_report(data: Path, tmp_path: Path) -> None:
     told = json.loads((out / "report.json").read_text())
     assert told["questions"] == 14
     kv = next(row for row in told["rows"] if row["arm"].startswith("kv") and row["facts"] == 9)
-    results = [row["arms"]["kv e6 anchor(20) m3 @9"] for row in rows[:12]]
+    results = [row["arms"]["kv e3 anchor(20) m3 @9"] for row in rows[:12]]
     assert kv["measures"]["kl"]["mean"] == pytest.approx(
         sum(sum(r["kl"]) / 2 for r in results) / 12
     )
@@ -90,11 +90,11 @@ def test_a_run_and_its_report(data: Path, tmp_path: Path) -> None:
     assert kv["measures"]["recall"]["mean"] == 1
     assert kv["refused_unanswerable"]["count"] == 2
     assert kv["tokens"] == {"prompt_tokens": 100, "injected_tokens": 80, "prefilled_tokens": 20}
-    text = [row["arms"]["text e6 @9"] for row in rows[:12]]
+    text = [row["arms"]["text e3 @9"] for row in rows[:12]]
     loss = [(r["gold_nll"] - t["gold_nll"]) / 2 for r, t in zip(results, text, strict=True)]
     assert kv["against_text"]["nll"]["gain"]["mean"] == pytest.approx(-sum(loss) / 12)
     markdown = (out / "report.md").read_text()
-    assert "| kv e6 anchor(20) m3 |" in markdown
+    assert "| kv e3 anchor(20) m3 |" in markdown
     assert "Question" not in markdown
     assert "answer 1" not in markdown + (out / "report.json").read_text()
     assert (out / "report.svg").read_text().startswith("<?xml")
@@ -170,15 +170,15 @@ def test_a_server_answers_what_text_arms_read(data: Path, tmp_path: Path) -> Non
         assert "500" in failing.stderr
         http.shutdown()
     rows = lines(tmp_path / "out")[1:]
-    assert all(row["arms"]["server e6 @5"]["answer"] == "answer 1" for row in rows)
+    assert all(row["arms"]["server e3 @5"]["answer"] == "answer 1" for row in rows)
     assert not any("lines" in arm for row in rows for arm in row["arms"].values())
     assert bench("report", tmp_path / "out").returncode == 0
     told = json.loads((tmp_path / "out" / "report.json").read_text())
-    server = next(row for row in told["rows"] if row["arm"] == "server e6")
+    server = next(row for row in told["rows"] if row["arm"] == "server e3")
     # "answer 1" is right once, and shares one of two words with the other eleven.
     assert server["measures"]["f1"]["mean"] == pytest.approx((1 + 11 * 0.5) / 12)
     assert "kl" not in server["measures"]
-    assert "| server e6 | - |" in (tmp_path / "out" / "report.md").read_text()
+    assert "| server e3 | - |" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_another_run_is_refused(data: Path, tmp_path: Path) -> None:
