@@ -30,6 +30,7 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
                                           const HeldTurns* held, AskTimes& times) {
   Recall recall;
   if (request.mode == MemoryMode::kNone || options.facts == 0) return recall;
+  if (request.scope.user.empty()) return Fail(Code::kInvalid, "whose memory? no user is named");
   Stopwatch watch;
   // Else an episode would bring its expired facts along.
   INFERSCALE_ASSIGN(const size_t expired, facts_->DeleteExpired());

@@ -210,10 +210,12 @@ Status AppImpl::NeedAtLeast(Need need, std::string_view what) const {
 }
 
 // The change itself is committed: what can't be erased now stays on the garbage list.
-void AppImpl::EraseKvOfTheGone() {
-  if (Status erased = CollectGarbage(); !erased) {
-    spdlog::warn("KV of changed facts is not erased yet: {}", erased.error().message);
+Erased AppImpl::EraseKvOfTheGone(size_t facts) {
+  const auto records = EraseGarbage();
+  if (!records) {
+    spdlog::warn("KV of changed facts is not erased yet: {}", records.error().message);
   }
+  return {facts, records.value_or(0), !records.has_value()};
 }
 
 void AppImpl::ForgetDerived(const std::string& tenant, const std::string& user) {
@@ -234,7 +236,10 @@ void AppImpl::WakeEncoder() {
 Result<std::vector<AddResult>> AppImpl::Add(std::span<const Fact> facts) {
   INFERSCALE_TRY(NeedAtLeast(Need::kSearch, "Add"));
   for (size_t i = 0; i < facts.size(); ++i) {
-    if (facts[i].scope.user.empty()) return Fail(Code::kInvalid, "fact {} has no user", i);
+    const Scope& scope = facts[i].scope;
+    if (scope.user.empty() && scope.agent.empty() && scope.run.empty()) {
+      return Fail(Code::kInvalid, "fact {} has no user, agent or run", i);
+    }
   }
   std::vector<AddResult> results;
   results.reserve(facts.size());
@@ -275,31 +280,48 @@ Result<Fact> AppImpl::Update(const std::string& tenant, const std::string& id,
   }
   INFERSCALE_ASSIGN(Fact updated,
                     facts_->Update(tenant, id, update, vector, embedder_->identity()));
-  EraseKvOfTheGone();
+  EraseKvOfTheGone(0);
   WakeEncoder();
   return updated;
 }
 
-Result<size_t> AppImpl::Delete(const std::string& tenant, std::span<const std::string> ids) {
+Result<Erased> AppImpl::Delete(const std::string& tenant, std::span<const std::string> ids) {
   INFERSCALE_ASSIGN(const size_t count, facts_->Delete(tenant, ids));
-  EraseKvOfTheGone();
+  const Erased erased = EraseKvOfTheGone(count);
   WakeEncoder();
-  return count;
+  return erased;
 }
 
-Result<size_t> AppImpl::DeleteScope(const Scope& scope) {
+Result<Erased> AppImpl::DeleteScope(const Scope& scope) {
   INFERSCALE_ASSIGN(const size_t count, facts_->DeleteScope(scope));
-  EraseKvOfTheGone();
+  const Erased erased = EraseKvOfTheGone(count);
   WakeEncoder();
-  return count;
+  return erased;
 }
 
 Result<std::vector<SearchResult>> AppImpl::Search(const Scope& scope, const std::string& text,
                                                   size_t limit, const Filter* filter) {
+  return SearchUsers(scope, std::span(&scope.user, 1), text, limit, filter);
+}
+
+Result<std::vector<SearchResult>> AppImpl::SearchUsers(const Scope& scope,
+                                                       std::span<const std::string> users,
+                                                       const std::string& text, size_t limit,
+                                                       const Filter* filter) {
   INFERSCALE_TRY(NeedAtLeast(Need::kSearch, "Search"));
   INFERSCALE_ASSIGN(const std::vector<float> vector, embedder_->EmbedOne(text));
-  INFERSCALE_ASSIGN(const std::vector<SearchHit> hits,
-                    index_->Search({scope, text, vector, limit, filter}));
+  std::vector<SearchHit> hits;
+  for (const std::string& user : users) {
+    const Scope of_user{scope.tenant, user, scope.agent, scope.run};
+    INFERSCALE_ASSIGN(const std::vector<SearchHit> more,
+                      index_->Search({of_user, text, vector, limit, filter}));
+    hits.insert(hits.end(), more.begin(), more.end());
+  }
+  if (users.size() > 1) {
+    std::stable_sort(hits.begin(), hits.end(),
+                     [](const SearchHit& a, const SearchHit& b) { return a.cosine > b.cosine; });
+    hits.resize(std::min(hits.size(), limit));
+  }
   std::vector<int64_t> rows;
   rows.reserve(hits.size());
   for (const SearchHit& hit : hits) rows.push_back(hit.row);
@@ -342,13 +364,20 @@ Status AppImpl::EraseKv(std::span<const Hash128> keys) {
   return kv_->Erase(records);
 }
 
-Status AppImpl::CollectGarbage() {
+Result<size_t> AppImpl::EraseGarbage() {
+  size_t records = 0;
   while (true) {
     INFERSCALE_ASSIGN(const std::vector<Hash128> keys, facts_->Garbage(kGarbageBatch));
-    if (keys.empty()) return {};
+    if (keys.empty()) return records;
     INFERSCALE_TRY(EraseKv(keys));
     INFERSCALE_TRY(facts_->ClearGarbage(keys));
+    records += keys.size();
   }
+}
+
+Status AppImpl::CollectGarbage() {
+  INFERSCALE_TRY(EraseGarbage());
+  return {};
 }
 
 Result<std::vector<UnusedKv>> AppImpl::FindUnused(bool drop) {

@@ -174,6 +174,13 @@ class Conversation {
   virtual uint32_t tokens() const = 0;  // held in the context
 };
 
+// What a deletion took away.
+struct Erased {
+  size_t facts = 0;       // their text, history and vectors
+  size_t kv_records = 0;  // of their episodes, and of those that were encoded behind them
+  bool kv_left = false;   // some KV could not be erased yet; it is used no more, and tried again
+};
+
 class App {
  public:
   static Result<std::unique_ptr<App>> Open(AppOptions options, Need need);
@@ -184,14 +191,21 @@ class App {
   // ---- facts (Need::kFacts, but for those that need a vector: Need::kSearch) ------------------
   virtual FactStore& facts() = 0;  // for reading
   // Durable and searchable on return; KV follows (EncodePending or the background). kInvalid if a
-  // fact has no user.
+  // fact has no user, agent or run.
   virtual Result<std::vector<AddResult>> Add(std::span<const Fact> facts) = 0;
   virtual Result<Fact> Update(const std::string& tenant, const std::string& id,
                               const FactUpdate& update) = 0;
-  virtual Result<size_t> Delete(const std::string& tenant, std::span<const std::string> ids) = 0;
-  virtual Result<size_t> DeleteScope(const Scope& scope) = 0;
+  virtual Result<Erased> Delete(const std::string& tenant, std::span<const std::string> ids) = 0;
+  virtual Result<Erased> DeleteScope(const Scope& scope) = 0;
+  // Of the scope's user; best first.
   virtual Result<std::vector<SearchResult>> Search(const Scope& scope, const std::string& text,
                                                    size_t limit, const Filter* filter) = 0;
+  // Of these users ("": the facts of no user) instead of the scope's. As each has a ranking of
+  // their own, the results of several are in the order of their cosines.
+  virtual Result<std::vector<SearchResult>> SearchUsers(const Scope& scope,
+                                                        std::span<const std::string> users,
+                                                        const std::string& text, size_t limit,
+                                                        const Filter* filter) = 0;
 
   // ---- answers (Need::kAnswer) -----------------------------------------------------------------
   virtual Engine& engine() = 0;

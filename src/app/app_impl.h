@@ -48,10 +48,14 @@ class AppImpl final : public App {
   Result<std::vector<AddResult>> Add(std::span<const Fact> facts) override;
   Result<Fact> Update(const std::string& tenant, const std::string& id,
                       const FactUpdate& update) override;
-  Result<size_t> Delete(const std::string& tenant, std::span<const std::string> ids) override;
-  Result<size_t> DeleteScope(const Scope& scope) override;
+  Result<Erased> Delete(const std::string& tenant, std::span<const std::string> ids) override;
+  Result<Erased> DeleteScope(const Scope& scope) override;
   Result<std::vector<SearchResult>> Search(const Scope& scope, const std::string& text,
                                            size_t limit, const Filter* filter) override;
+  Result<std::vector<SearchResult>> SearchUsers(const Scope& scope,
+                                                std::span<const std::string> users,
+                                                const std::string& text, size_t limit,
+                                                const Filter* filter) override;
 
   Engine& engine() override { return *engine_; }
   Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override;
@@ -92,12 +96,14 @@ class AppImpl final : public App {
   Status OpenAnswers();
   Status EnsureHeaderKv();
   Status StoreHeaderKv();
-  void EraseKvOfTheGone();
   // KvStore's, of the records of all ranks: those that are missing in part, or of every number of
   // ranks that this folder was used with.
   Result<std::vector<size_t>> MissingKv(std::span<const Hash128> keys);
   Result<std::vector<Hash128>> KeysOfAnyRank(std::span<const Hash128> keys);
   Status EraseKv(std::span<const Hash128> keys);
+  // The KV that nothing refers to any more; how many records.
+  Result<size_t> EraseGarbage();
+  Erased EraseKvOfTheGone(size_t facts);
   // The settings that are not in use and their KV.
   Result<std::vector<UnusedKv>> FindUnused(bool drop);
   Status SweepOrphans();

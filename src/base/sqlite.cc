@@ -1,7 +1,11 @@
 #include "base/sqlite.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <functional>
 #include <unordered_map>
 
@@ -210,6 +214,13 @@ int64_t SqlDatabase::Changes() const { return sqlite3_changes64(db_); }
 tl::unexpected<Error> SqlDatabase::Failure(int rc) const {
   return Fail(CodeOf(rc), "{}: {} (SQLite code {})", path_,
               db_ == nullptr ? sqlite3_errstr(rc) : sqlite3_errmsg(db_), rc);
+}
+
+Status CreatePrivateFile(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return Fail(Code::kTransient, "{}: {}", path, std::strerror(errno));
+  ::close(fd);
+  return {};
 }
 
 Result<SqlTransaction> SqlTransaction::Begin(SqlDatabase& db) {

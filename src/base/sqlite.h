@@ -123,6 +123,10 @@ class SqlDatabase {
   std::unique_ptr<Statements> statements_;  // those not in use
 };
 
+// Makes the file, if there is none, for its owner only, and so the logs that SQLite makes beside
+// it: the text of users is nobody else's business. kTransient if the system refuses.
+Status CreatePrivateFile(const std::string& path);
+
 // A write transaction; what Commit did not end is rolled back. The write lock is taken at once, so
 // that no statement inside fails because another process wrote in between.
 class SqlTransaction {

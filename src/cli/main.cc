@@ -53,12 +53,12 @@ int Main(int argc, char** argv) {
   root.set_version_flag("--version", std::string("inferscale " INFERSCALE_VERSION));
   root.require_subcommand(1);
   AddGlobalOptions(root, &options);
-  const std::vector<Verb> verbs = {AddVerb(root),        ImportVerb(root),  SearchVerb(root),
-                                   ListVerb(root),       GetVerb(root),     UpdateVerb(root),
-                                   DeleteVerb(root),     HistoryVerb(root), AskVerb(root),
-                                   ChatVerb(root),       EncodeVerb(root),  StatsVerb(root),
-                                   DoctorVerb(root),     CompactVerb(root), BenchTtftVerb(root),
-                                   BenchScoreVerb(root), DemoVerb(root),    ServeVerb(root)};
+  const std::vector<Verb> verbs = {
+      AddVerb(root),    ImportVerb(root),  SearchVerb(root),    ListVerb(root),
+      GetVerb(root),    UpdateVerb(root),  DeleteVerb(root),    HistoryVerb(root),
+      AskVerb(root),    ChatVerb(root),    EncodeVerb(root),    StatsVerb(root),
+      DoctorVerb(root), CompactVerb(root), BenchTtftVerb(root), BenchScoreVerb(root),
+      DemoVerb(root),   ServeVerb(root),   KeysVerb(root)};
   root.footer(
       "First steps:\n"
       "  inferscale add \"Ana moved to Lisbon in May.\" --speaker Ana\n"

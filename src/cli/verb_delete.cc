@@ -43,14 +43,15 @@ Result<int> DeleteScope(const Args& args, const Options& options) {
                 DescribeScope(scope));
   }
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kFacts));
-  INFERSCALE_ASSIGN(const size_t count, app->DeleteScope(scope));
-  return PrintDeleted(count, options);
+  INFERSCALE_ASSIGN(const Erased erased, app->DeleteScope(scope));
+  return PrintDeleted(erased.facts, options);
 }
 
 Result<int> Run(const Args& args, const Options& options) {
   if (args.ids.empty()) return DeleteScope(args, options);
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kFacts));
-  INFERSCALE_ASSIGN(const size_t count, app->Delete(options.scope.tenant, args.ids));
+  INFERSCALE_ASSIGN(const Erased erased, app->Delete(options.scope.tenant, args.ids));
+  const size_t count = erased.facts;
   PrintDeleted(count, options);
   if (count < args.ids.size()) {
     return Fail(Code::kNotFound, "{} of {} ids were not found", args.ids.size() - count,

@@ -1,11 +1,18 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <map>
+#include <optional>
+
 #include "base/clock.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "server/gatekeeper.h"
 #include "server/gateway.h"
 #include "server/http_server.h"
+#include "server/keys.h"
 
 namespace inferscale {
 namespace {
@@ -13,36 +20,88 @@ namespace {
 struct Args {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
+  AuthMode auth = AuthMode::kAuto;
+  uint32_t per_minute = 0;
 };
 
-Result<int> Run(const Args& args, const Options& options) {
-  if (!IsLoopback(args.host)) {
+// Whoever can reach the address must have a key, unless that is only this machine.
+Status CheckReach(const Args& args, KeyStore& keys) {
+  if (IsLoopback(args.host)) return {};
+  if (args.auth == AuthMode::kOff) {
     return Fail(Code::kInvalid,
-                "--host {} is no loopback address: everybody there could read every user's facts. "
-                "Put a proxy that asks for credentials in front",
+                "--auth off on --host {}, which is no loopback address: everybody there could read "
+                "every user's facts",
                 args.host);
   }
+  INFERSCALE_ASSIGN(const bool any, keys.Any());
+  if (any || args.auth == AuthMode::kOn) return {};
+  return Fail(
+      Code::kInvalid,
+      "--host {} is no loopback address, and no key was made: everybody there could read "
+      "every user's facts. Make one with inferscale keys create, say --auth on (which makes "
+      "one and shows it), or put a proxy that asks for credentials in front",
+      args.host);
+}
+
+struct Hello {
+  std::string url;
+  std::string model;
+  bool keys_asked_for = false;
+  std::optional<NewKey> first_key;
+};
+
+void SayHello(const Hello& hello, const ModelInfo& model, const Options& options) {
+  if (options.json()) {
+    boost::json::object out = {{"url", hello.url},
+                               {"model", hello.model},
+                               {"injection", model.injection},
+                               {"auth", hello.keys_asked_for}};
+    if (hello.first_key) out["admin_key"] = hello.first_key->key;
+    PrintJson(out);
+    return;
+  }
+  Print(fmt::format("Serving {} on {}/v1 ({}). Ctrl-C ends it.\n", hello.model, hello.url,
+                    model.injection ? "facts are injected" : "facts are prefilled"));
+  std::vector<std::pair<std::string, std::string>> items = {
+      {"Data", options.app.data_dir},
+      {"Self-test", model.self_test.summary},
+      {"Keys", hello.keys_asked_for ? "asked for; inferscale keys list shows them"
+                                    : "not asked for: only this machine can ask"}};
+  if (hello.first_key) {
+    items.emplace_back("Admin key", hello.first_key->key + " (not shown again)");
+  }
+  Print(Listing(items));
+}
+
+Result<int> Run(const Args& args, const Options& options) {
+  std::error_code ignored;
+  std::filesystem::create_directories(options.app.data_dir, ignored);
+  const SystemClock clock;
+  INFERSCALE_ASSIGN(const auto keys, KeyStore::Open(clock, options.app.data_dir + "/keys.db"));
+  INFERSCALE_TRY(CheckReach(args, *keys));
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kAnswer));
   AskRequest defaults;
   defaults.scope.tenant = options.scope.tenant;
   defaults.compose = options.app.compose;
-  const SystemClock clock;
-  Gateway gateway(*app, clock, defaults);
+  Gatekeeper gatekeeper(*keys, clock, {args.auth, options.scope.tenant, args.per_minute});
+  Gateway gateway(*app, clock, defaults, &gatekeeper);
   INFERSCALE_ASSIGN(const auto server,
                     HttpServer::Listen({.host = args.host, .port = args.port},
                                        [&](const HttpRequest& request, HttpResponder& responder) {
                                          gateway.Handle(request, responder);
                                        }));
-  const std::string url = fmt::format(
+  Hello hello;
+  hello.url = fmt::format(
       "http://{}:{}", args.host.find(':') == std::string::npos ? args.host : "[" + args.host + "]",
       server->port());
-  const ModelInfo& model = app->engine().info();
-  if (options.json()) {
-    PrintJson({{"url", url}, {"model", gateway.model()}, {"injection", model.injection}});
-  } else {
-    Print(fmt::format("Serving {} on {}/v1 ({}). Ctrl-C ends it.\n", gateway.model(), url,
-                      model.injection ? "facts are injected" : "facts are prefilled"));
+  hello.model = gateway.model();
+  if (args.auth == AuthMode::kOn) {
+    INFERSCALE_ASSIGN(hello.first_key, keys->CreateFirst({options.scope.tenant, Access::kAdmin,
+                                                          "made by the first start"}));
   }
+  INFERSCALE_ASSIGN(const bool any_key, keys->Any());
+  hello.keys_asked_for = any_key && args.auth != AuthMode::kOff;
+  SayHello(hello, app->engine().info(), options);
   FlushOutput();
   app->StartBackgroundEncoding();
   const InterruptStop interrupt;
@@ -55,13 +114,27 @@ Result<int> Run(const Args& args, const Options& options) {
 Verb ServeVerb(CLI::App& root) {
   auto args = std::make_shared<Args>();
   CLI::App* command =
-      AddCommand(root, "serve", "Answer over HTTP, as OpenAI's API does, from memory",
-                 {"inferscale serve", "inferscale serve --port 0 -o json",
+      AddCommand(root, "serve", "Answer over HTTP, as OpenAI's and Mem0's APIs do, from memory",
+                 {"inferscale serve", "inferscale serve --host 0.0.0.0 --auth on",
                   "inferscale serve --url http://127.0.0.1:8000"});
-  command->add_option("--host", args->host, "Address to listen on, of this machine only")
+  command->add_option("--host", args->host, "Address to listen on; others than loopback need a key")
       ->type_name("IP")
       ->capture_default_str();
   command->add_option("--port", args->port, "Port to listen on; 0: any free one")
+      ->type_name("N")
+      ->capture_default_str();
+  const std::map<std::string, AuthMode> modes = {
+      {"auto", AuthMode::kAuto}, {"on", AuthMode::kOn}, {"off", AuthMode::kOff}};
+  command
+      ->add_option("--auth", args->auth,
+                   "Ask for keys: auto (once one was made), on (makes the first one and shows it), "
+                   "off (on a loopback address only)")
+      ->transform(CLI::CheckedTransformer(modes))
+      ->type_name("WHEN")
+      ->default_str("auto");
+  command
+      ->add_option("--per-minute", args->per_minute,
+                   "Requests a minute with one key that has no limit of its own; 0: any number")
       ->type_name("N")
       ->capture_default_str();
   return {command, [args](const Options& options) { return Run(*args, options); }};

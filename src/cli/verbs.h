@@ -24,6 +24,7 @@ Verb BenchTtftVerb(CLI::App& root);
 Verb BenchScoreVerb(CLI::App& root);  // after BenchTtftVerb
 Verb DemoVerb(CLI::App& root);
 Verb ServeVerb(CLI::App& root);
+Verb KeysVerb(CLI::App& root);
 
 }  // namespace inferscale
 

@@ -136,6 +136,19 @@ class FactStore {
   virtual Result<std::vector<Fact>> GetRows(
       std::span<const int64_t> rows) = 0;  // missing ones left out
   virtual Result<std::vector<Fact>> List(const ListQuery& query) = 0;
+  // How many List returns without a limit and an offset.
+  virtual Result<size_t> Count(const ListQuery& query) = 0;
+  // The users who have facts in a scope, by name; "" if there are facts of no user.
+  virtual Result<std::vector<std::string>> Users(const Scope& scope) = 0;
+  struct Entity {
+    std::string type;  // "user", "agent" or "run"
+    std::string name;
+    uint64_t facts = 0;
+    int64_t created_ms = 0;  // of the first fact that is still there
+    int64_t updated_ms = 0;  // of the last change
+  };
+  // Of a tenant: whom and what facts belong to, by type and name.
+  virtual Result<std::vector<Entity>> Entities(const std::string& tenant) = 0;
   // A new vector is needed iff the rendered text changes. Returns the fact as it is now.
   virtual Result<Fact> Update(const std::string& tenant, const std::string& id,
                               const FactUpdate& update, std::span<const float> vector,

@@ -142,6 +142,60 @@ Result<std::vector<Fact>> SqliteFactStore::List(const ListQuery& list) {
   });
 }
 
+Result<size_t> SqliteFactStore::Count(const ListQuery& list) {
+  const Scope& scope = list.scope;
+  const bool filtered = list.filter != nullptr && !list.filter->matches_all();
+  const std::string sql =
+      fmt::format("SELECT {} FROM facts f WHERE {} AND (f.expires_ms IS NULL OR f.expires_ms > ?5)",
+                  filtered ? kFactColumns : "count(*)", ScopeCondition(scope));
+  return Read([&](SqlDatabase& db) -> Result<size_t> {
+    SqlQuery query =
+        db.Query(sql, scope.tenant, scope.user, scope.agent, scope.run, clock_.NowMs());
+    size_t count = 0;
+    for (;;) {
+      INFERSCALE_ASSIGN(const bool more, query.Next());
+      if (!more) return count;
+      if (!filtered) return static_cast<size_t>(query.Int(0));
+      if (list.filter->Matches(ReadFact(query))) ++count;
+    }
+  });
+}
+
+Result<std::vector<std::string>> SqliteFactStore::Users(const Scope& scope) {
+  return Read([&](SqlDatabase& db) -> Result<std::vector<std::string>> {
+    SqlQuery query = db.Query(
+        "SELECT DISTINCT f.user FROM facts f WHERE " + ScopeCondition(scope) + " ORDER BY f.user",
+        scope.tenant, scope.user, scope.agent, scope.run);
+    std::vector<std::string> users;
+    for (;;) {
+      INFERSCALE_ASSIGN(const bool more, query.Next());
+      if (!more) return users;
+      users.emplace_back(query.Text(0));
+    }
+  });
+}
+
+Result<std::vector<FactStore::Entity>> SqliteFactStore::Entities(const std::string& tenant) {
+  return Read([&](SqlDatabase& db) -> Result<std::vector<Entity>> {
+    std::vector<Entity> entities;
+    for (const char* type : {"user", "agent", "run"}) {
+      SqlQuery query = db.Query(
+          fmt::format("SELECT {0}, count(*), min(created_ms), max(updated_ms) FROM facts WHERE "
+                      "tenant = ?1 AND {0} <> '' AND (expires_ms IS NULL OR expires_ms > ?2) "
+                      "GROUP BY {0} ORDER BY {0}",
+                      type),
+          tenant, clock_.NowMs());
+      for (;;) {
+        INFERSCALE_ASSIGN(const bool more, query.Next());
+        if (!more) break;
+        entities.push_back({type, std::string(query.Text(0)), static_cast<uint64_t>(query.Int(1)),
+                            query.Int(2), query.Int(3)});
+      }
+    }
+    return entities;
+  });
+}
+
 Result<std::vector<HistoryEntry>> SqliteFactStore::History(const std::string& tenant,
                                                            const std::string& id) {
   return Read([&](SqlDatabase& db) -> Result<std::vector<HistoryEntry>> {

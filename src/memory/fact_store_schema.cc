@@ -1,9 +1,3 @@
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 #include "memory/sqlite_fact_store.h"
 
 namespace inferscale {
@@ -173,15 +167,6 @@ INSERT INTO episode_kv SELECT k.id, k.episode, s.id, k.kv_key, k.covered, k.fact
 DROP TABLE episode_kv_1;
 )sql";
 
-// The text of users is nobody else's business: the file, and with it the log that SQLite makes
-// beside it, is for its owner only.
-Status CreatePrivately(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return Fail(Code::kTransient, "{}: {}", path, std::strerror(errno));
-  ::close(fd);
-  return {};
-}
-
 Status CheckApplication(SqlDatabase& db, int64_t version) {
   INFERSCALE_ASSIGN(const int64_t application, db.QueryInt("PRAGMA application_id"));
   if (application != kApplicationId) {
@@ -217,7 +202,7 @@ Status PrepareSchema(SqlDatabase& db) {
 
 Result<std::unique_ptr<FactStore>> FactStore::Open(const Clock& clock, FactStoreOptions options) {
   if (options.episode_facts == 0) return Fail(Code::kInvalid, "episode_facts is 0");
-  INFERSCALE_TRY(CreatePrivately(options.path));
+  INFERSCALE_TRY(CreatePrivateFile(options.path));
   INFERSCALE_ASSIGN(auto write, SqlDatabase::Open(options.path, {}));
   INFERSCALE_TRY(PrepareSchema(*write));
   // What a call changes: rows of facts, and episodes. Empty between calls.

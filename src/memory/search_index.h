@@ -24,7 +24,7 @@
 namespace inferscale {
 
 struct SearchQuery {
-  Scope scope;                    // user must not be empty
+  Scope scope;                    // user "": the facts of no user, not those of any
   std::string text;               // for BM25
   std::span<const float> vector;  // of length 1, for cosine; may be empty
   size_t limit = 50;
@@ -56,8 +56,8 @@ class SearchIndex {
   ~SearchIndex();
 
   // Best first, ties by smaller row. Expired facts are never returned. Thread-safe; searches of one
-  // user take turns. kInvalid if the scope has no user or the vector another size than the facts';
-  // else the store's errors.
+  // user take turns. kInvalid if the vector has another size than the facts'; else the store's
+  // errors.
   Result<std::vector<SearchHit>> Search(const SearchQuery& query);
   // Keeps nothing of a user in memory.
   void Forget(const std::string& tenant, const std::string& user);

@@ -54,6 +54,9 @@ class SqliteFactStore final : public FactStore {
   Result<Fact> Get(const std::string& tenant, const std::string& id) override;
   Result<std::vector<Fact>> GetRows(std::span<const int64_t> rows) override;
   Result<std::vector<Fact>> List(const ListQuery& query) override;
+  Result<size_t> Count(const ListQuery& query) override;
+  Result<std::vector<std::string>> Users(const Scope& scope) override;
+  Result<std::vector<Entity>> Entities(const std::string& tenant) override;
   Result<std::vector<HistoryEntry>> History(const std::string& tenant,
                                             const std::string& id) override;
   Result<int64_t> Generation(const std::string& tenant, const std::string& user) override;

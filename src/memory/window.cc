@@ -90,7 +90,8 @@ Result<std::vector<Fact>> WindowChooser::Anchor(const Episode& episode) {
   const std::string& user = episode.scope.user;
   INFERSCALE_ASSIGN(const FactStore::AnchorAge age,
                     store_.GetAnchorAge(tenant, user, strategy_.count));
-  if (age.facts_now < 2 * uint64_t{strategy_.count}) {
+  // Facts of no user are of different agents or runs: nothing of one may stand before another's.
+  if (user.empty() || age.facts_now < 2 * uint64_t{strategy_.count}) {
     return store_.FactsBefore(episode.id, strategy_.count);
   }
   INFERSCALE_ASSIGN(std::vector<Fact> anchor, store_.GetAnchor(tenant, user, strategy_.count));

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
+#include <iterator>
 #include <random>
 #include <utility>
 #include <variant>
 
 #include "server/chat_json.h"
 #include "server/errors.h"
+#include "server/key_api.h"
+#include "server/memory_api.h"
 
 namespace inferscale {
 namespace {
@@ -36,6 +39,29 @@ std::string ModelId(const ModelInfo& info) {
       id.begin(), id.end(), [](unsigned char c) { return std::isspace(c) != 0; }, '-');
   return id;
 }
+
+// Notes with which status a request is answered.
+class Counted final : public HttpResponder {
+ public:
+  explicit Counted(HttpResponder& responder) : responder_(responder) {}
+
+  unsigned status() const { return status_; }
+  using HttpResponder::Send;
+  void Send(const HttpAnswer& answer) override {
+    status_ = answer.status;
+    responder_.Send(answer);
+  }
+  bool StartEvents() override {
+    status_ = 200;
+    return responder_.StartEvents();
+  }
+  bool SendEvent(std::string_view data) override { return responder_.SendEvent(data); }
+  bool Gone() override { return responder_.Gone(); }
+
+ private:
+  HttpResponder& responder_;
+  unsigned status_ = 0;  // nobody listens any more
+};
 
 // Sends an answer's pieces as they come. The stream begins with the first, so that what fails
 // before it has a status of its own.
@@ -70,12 +96,13 @@ class ChatStream {
 
 }  // namespace
 
-Gateway::Gateway(App& app, const Clock& clock, AskRequest defaults)
+Gateway::Gateway(App& app, const Clock& clock, AskRequest defaults, Gatekeeper* gatekeeper)
     : app_(app),
       // A process of its own holds as many conversations as it has slots, a server its whole cache.
       dialogues_(app, app.engine().info().stores_kv ? kDialogues : app.options().slots),
       clock_(clock),
       defaults_(std::move(defaults)),
+      gatekeeper_(gatekeeper),
       model_(ModelId(app.engine().info())),
       started_ms_(clock.NowMs()),
       router_(MakeRoutes()) {}
@@ -84,26 +111,49 @@ std::vector<Route> Gateway::MakeRoutes() {
   const auto answers = [](std::string (Gateway::*body)() const, const Gateway* gateway) {
     return [=](const Call&, HttpResponder& responder) { responder.Send(200, (gateway->*body)()); };
   };
-  return {
+  std::vector<Route> routes = {
       {"POST", "/v1/chat/completions", Access::kRead, "An answer from memory, whole or streamed",
        [this](const Call& call, HttpResponder& responder) { Chat(call, responder); }},
       {"GET", "/v1/models", Access::kRead, "The one model", answers(&Gateway::Models, this)},
       {"GET", "/health", Access::kOpen, "The model, and whether KV is injected",
        answers(&Gateway::Health, this)},
+      {"GET", "/metrics", Access::kAdmin, "Numbers for Prometheus",
+       [this](const Call&, HttpResponder& responder) { responder.Send(Numbers()); }},
       {"GET", "/health/live", Access::kOpen, "200 while the process answers",
        [](const Call&, HttpResponder& responder) { responder.Send(200, R"({"status":"ok"})"); }},
       {"GET", "/health/ready", Access::kOpen, "200 while facts can be read, else 503",
        [this](const Call&, HttpResponder& responder) { responder.Send(Ready()); }},
   };
+  const auto append = [&](std::vector<Route> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(routes));
+  };
+  append(MemoryRoutes(app_, clock_));
+  if (gatekeeper_ != nullptr) append(KeyRoutes(gatekeeper_->keys()));
+  return routes;
 }
 
 void Gateway::Handle(const HttpRequest& request, HttpResponder& responder) {
+  const Stopwatch watch;
+  Counted counted(responder);
+  RequestSample sample;
+  Answer(request, counted, sample);
+  sample.status = counted.status();
+  sample.seconds = watch.Ms() / 1000;
+  metrics_.Count(sample);
+}
+
+void Gateway::Answer(const HttpRequest& request, HttpResponder& responder, RequestSample& sample) {
   auto found = router_.Find(request.method, request.path);
   if (auto* match = std::get_if<RouteMatch>(&found)) {
+    sample.method = match->route->method;
+    sample.path = match->route->path;
+    tl::expected<Caller, HttpAnswer> caller = Caller{defaults_.scope.tenant, Access::kWrite, {}};
+    if (gatekeeper_ != nullptr) caller = gatekeeper_->Admit(request, match->route->access);
+    if (!caller) return responder.Send(caller.error());
+    sample.tenant = caller->tenant;
     auto query = QueryParams::Parse(request.query);
     if (!query) return SendError(query.error(), responder);
-    const Caller caller{defaults_.scope.tenant, Access::kWrite, {}};
-    return Dispatch(*match->route, {request, caller, std::move(match->params), *std::move(query)},
+    return Dispatch(*match->route, {request, *caller, std::move(match->params), *std::move(query)},
                     responder);
   }
   if (const auto* wrong = std::get_if<WrongMethod>(&found)) {
@@ -114,7 +164,7 @@ void Gateway::Handle(const HttpRequest& request, HttpResponder& responder) {
   responder.Send(ErrorAnswer(404, "there is no such route"));
 }
 
-void Gateway::Dispatch(const Route& route, Call call, HttpResponder& responder) {
+void Gateway::Dispatch(const Route& route, const Call& call, HttpResponder& responder) {
   // A page in a browser can't send this type to another site without asking first.
   const bool has_body = route.method == "POST" || route.method == "PUT";
   if (has_body && !call.request.content_type.starts_with("application/json")) {
@@ -132,6 +182,9 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
     return SendError(
         {Code::kNotFound, fmt::format("there is no model of this name; there is {}", model_)},
         responder);
+  }
+  if (chat->remember && call.caller.access < Access::kWrite) {
+    return responder.Send(ErrorAnswer(403, "'memory.remember' needs a key with access to write"));
   }
   chat->ask.filter = &chat->filter;
   const ChatHead head{NewId(), model_, clock_.NowMs() / 1000};
@@ -168,6 +221,14 @@ std::string Gateway::Health() const {
                                       {"engine", info.engine_version},
                                       {"injection", info.injection},
                                       {"self_test", info.self_test.summary}});
+}
+
+HttpAnswer Gateway::Numbers() {
+  const auto stats = app_.Stats();
+  if (!stats) return ErrorAnswer(stats.error());
+  return {.status = 200,
+          .body = metrics_.Text(*stats),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }
 
 HttpAnswer Gateway::Ready() {

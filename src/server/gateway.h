@@ -9,7 +9,9 @@
 #include "app/app.h"
 #include "app/dialogues.h"
 #include "base/clock.h"
+#include "server/gatekeeper.h"
 #include "server/http_server.h"
+#include "server/metrics.h"
 #include "server/router.h"
 
 namespace inferscale {
@@ -17,8 +19,9 @@ namespace inferscale {
 // Thread-safe.
 class Gateway {
  public:
-  // `app` (with answers) and `clock` must outlive it. `defaults` says what a request does not.
-  Gateway(App& app, const Clock& clock, AskRequest defaults);
+  // All must outlive it; `app` with answers. `defaults` says what a request does not. Without a
+  // gatekeeper nobody is asked for a key, and all facts are of the tenant in `defaults`.
+  Gateway(App& app, const Clock& clock, AskRequest defaults, Gatekeeper* gatekeeper = nullptr);
 
   void Handle(const HttpRequest& request, HttpResponder& responder);
 
@@ -27,18 +30,23 @@ class Gateway {
 
  private:
   std::vector<Route> MakeRoutes();
-  void Dispatch(const Route& route, Call call, HttpResponder& responder);
+  // Fills what a sample says of the route and the tenant.
+  void Answer(const HttpRequest& request, HttpResponder& responder, RequestSample& sample);
+  static void Dispatch(const Route& route, const Call& call, HttpResponder& responder);
   void Chat(const Call& call, HttpResponder& responder);
   std::string Models() const;
   std::string Health() const;
   HttpAnswer Ready();
+  HttpAnswer Numbers();
 
   App& app_;
   Dialogues dialogues_;
   const Clock& clock_;
   const AskRequest defaults_;
+  Gatekeeper* const gatekeeper_;
   const std::string model_;
   const int64_t started_ms_;
+  Metrics metrics_;
   const Router router_;
 };
 

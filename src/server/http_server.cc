@@ -158,6 +158,7 @@ class Session final : public HttpResponder {
     const size_t mark = std::min(target.find('?'), target.size());
     request_.path = std::string(target.substr(0, mark));
     request_.query = std::string(target.substr(std::min(target.size(), mark + 1)));
+    request_.host = std::string(message[http::field::host]);
     request_.content_type = std::string(message[http::field::content_type]);
     request_.authorization = std::string(message[http::field::authorization]);
     request_.api_key = std::string(message["X-API-Key"]);

@@ -31,8 +31,9 @@ struct HttpRequest {
   std::string method;
   std::string path;   // as it was sent, without the query
   std::string query;  // as it was sent, without the '?'
+  std::string host;   // this header and the next ones, X-API-Key the last
   std::string content_type;
-  std::string authorization;  // the header, and X-API-Key
+  std::string authorization;
   std::string api_key;
   std::string body;
 };

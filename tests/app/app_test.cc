@@ -181,7 +181,7 @@ TEST_F(AppTest, DeletedIsGoneEverywhere) {
 
   auto deleted = app_->Delete("default", std::vector<std::string>{added->front().id});
   ASSERT_TRUE(deleted.has_value());
-  EXPECT_EQ(*deleted, 1U);
+  EXPECT_EQ(deleted->facts, 1U);
   for (const UsedFact& used : Ask("topic secret canary").facts) {
     EXPECT_EQ(used.fact.text.find(canary), std::string::npos);
   }
@@ -518,8 +518,10 @@ TEST_F(AppTest, BothModesReadTheSamePromptWhenSomeKvIsMissing) {
   EXPECT_EQ(Ask("topic").text, Ask("topic", MemoryMode::kText).text);
 }
 
-TEST_F(AppTest, AFactNeedsAUser) {
-  const auto added = app_->Add(std::vector<Fact>{Make("whose is it?", "")});
+TEST_F(AppTest, AFactIsSomebodys) {
+  Fact fact = Make("whose is it?", "");
+  fact.scope.run.clear();
+  const auto added = app_->Add({&fact, 1});
   ASSERT_FALSE(added.has_value());
   EXPECT_EQ(added.error().code, Code::kInvalid);
 }

@@ -27,7 +27,7 @@ TEST(ScoreRequest, TakesWhatItSaysAndTheRestFromTheOptions) {
   const std::string_view line =
       R"({"user": "u", "question": "Who?", "gold": "Ana", "options": ["Bo", "Cy"], "seed": 7,)"
       R"( "show": true, "max_tokens": 5, "arms": [{"memory": "text"},)"
-      R"( {"memory": "kv", "data_dir": "/d", "window": "window(5)", "episode": 1,)"
+      R"x( {"memory": "kv", "data_dir": "/d", "window": "window(5)", "episode": 1,)x"
       R"( "codec": "int8", "facts": 20, "plain": 0}]})";
   const auto request = ParseScoreRequest(line, Defaults());
   ASSERT_TRUE(request) << request.error().message;

@@ -123,6 +123,25 @@ TEST_F(FactStoreTest, ListsByScopeFilterAndPage) {
   EXPECT_EQ(List({.scope = kAnyone, .limit = std::numeric_limits<size_t>::max()}).size(), 4U);
 }
 
+TEST_F(FactStoreTest, CountsUsersAndEntities) {
+  Add(MakeFact("a", {"default", "ana", "bot", "r1"}));
+  Add(MakeFact("b", {"default", "ana", "", "r2"}));
+  Add(MakeFact("c", {"default", "", "bot", ""}));
+  Add(MakeFact("d", {"other", "ben", "", ""}));
+  const Filter filter = Filter::Parse(R"({"agent_id": "*"})").value();
+  EXPECT_EQ(store_->Count({.scope = kAnyone}).value(), 3U);
+  EXPECT_EQ(store_->Count({.scope = kAnyone, .filter = &filter, .limit = 1}).value(), 2U);
+  EXPECT_EQ(store_->Users(kAnyone).value(), (Strings{"", "ana"}));
+  EXPECT_EQ(store_->Users({"default", "", "", "r2"}).value(), Strings{"ana"});
+  EXPECT_EQ(store_->Users({"none", "", "", ""}).value(), Strings{});
+  const auto found = store_->Entities("default").value();
+  Strings entities;
+  for (const FactStore::Entity& entity : found) {
+    entities.push_back(fmt::format("{} {} {}", entity.type, entity.name, entity.facts));
+  }
+  EXPECT_EQ(entities, (Strings{"user ana 2", "agent bot 2", "run r1 1", "run r2 1"}));
+}
+
 TEST_F(FactStoreTest, AnUpdateKeepsPlaceAndHistory) {
   const std::string a = Add("first");
   const std::string b = Add("second");

@@ -42,21 +42,28 @@ def embed_model() -> Path:
     return _required(os.environ["INFERSCALE_EMBED_MODEL"], "scripts/setup.sh")
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    """A data directory that does not exist yet, for one test."""
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def cli(
-    inferscale_bin: Path, data_dir: Path, chat_model: Path, embed_model: Path, tmp_path: Path
-) -> Cli:
-    """The command with a fresh data directory, a fresh home and both models."""
-    home = tmp_path / "home"
+def _cli(inferscale_bin: Path, chat_model: Path, embed_model: Path, folder: Path) -> Cli:
+    home = folder / "home"
     home.mkdir()
     models = {
         "INFERSCALE_MODEL": str(chat_model),
         "INFERSCALE_EMBED_MODEL": str(embed_model),
     }
-    return Cli(inferscale_bin, data_dir, home, models)
+    return Cli(inferscale_bin, folder / "data", home, models)
+
+
+@pytest.fixture
+def cli(inferscale_bin: Path, chat_model: Path, embed_model: Path, tmp_path: Path) -> Cli:
+    """The command with a fresh data directory, a fresh home and both models."""
+    return _cli(inferscale_bin, chat_model, embed_model, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_cli(
+    inferscale_bin: Path,
+    chat_model: Path,
+    embed_model: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Cli:
+    """The same for all tests of a module."""
+    return _cli(inferscale_bin, chat_model, embed_model, tmp_path_factory.mktemp("module"))

@@ -11,7 +11,8 @@ from cli import Cli
 
 VERBS = [
     "add", "import", "search", "list", "get", "update", "delete", "history", "ask", "chat",
-    "encode", "stats", "doctor", "compact", "bench ttft", "demo",
+    "encode", "stats", "doctor", "compact", "bench ttft", "demo", "serve", "keys create",
+    "keys list", "keys rotate", "keys revoke",
 ]  # fmt: skip
 
 

@@ -1,59 +1,25 @@
-"""The gateway with the real embedded engine, over HTTP; by OpenAI's client where it is there."""
+"""The gateway with the real embedded engine, over HTTP; and by OpenAI's client."""
 
-import http.client
 import json
 import re
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
+from served import Served, serve
 
 from cli import TIMEOUT_S, Cli
 
 
-class Served:
-    def __init__(self, process: subprocess.Popen[str], hello: dict[str, Any]) -> None:
-        self.process = process
-        self.model = hello["model"]
-        self.url = hello["url"]
-        self.port = int(hello["url"].rsplit(":", 1)[1])
-
-    def request(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-        answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
-        return answer.status, data
-
-    def chat(self, **body: Any) -> dict[str, Any]:
-        status, data = self.request("POST", "/v1/chat/completions", body)
-        assert status == 200, data
-        answer: dict[str, Any] = json.loads(data)
-        return answer
-
-
-@pytest.fixture
-def served(cli: Cli) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def served(module_cli: Cli) -> Iterator[Served]:
     for text in ("Ana moved to Lisbon in May.", "Ana has a cat called Miso."):
-        assert cli("add", text, "--speaker", "Ana", "--user", "ana").code == 0
-    process = subprocess.Popen(
-        [str(cli.binary), "serve", "--port", "0", "-o", "json", "--plain", "0"],
-        stdout=subprocess.PIPE,
-        env=cli.environment(),
-        text=True,
-    )
-    assert process.stdout is not None
-    yield Served(process, json.loads(process.stdout.readline()))
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-    assert process.wait(TIMEOUT_S) == 0
-    process.stdout.close()
+        assert module_cli("add", text, "--speaker", "Ana", "--user", "ana").code == 0
+    with serve(module_cli) as running:
+        yield running
 
 
 def ask(text: str) -> list[dict[str, str]]:
@@ -82,7 +48,7 @@ def test_answers_from_injected_memory(served: Served) -> None:
     assert served.chat(messages=question, max_tokens=4)["inferscale"]["facts"] == []
 
 
-def test_streams_and_remembers(served: Served, cli: Cli) -> None:
+def test_streams_and_remembers(served: Served, module_cli: Cli) -> None:
     body = {"messages": ask("My dog is called Rex."), "stream": True, "max_tokens": 8}
     status, data = served.request(
         "POST", "/v1/chat/completions", {**body, "memory": {"user": "bo", "remember": True}}
@@ -93,7 +59,7 @@ def test_streams_and_remembers(served: Served, cli: Cli) -> None:
     chunks = [json.loads(event) for event in events[:-1]]
     assert chunks[-1]["choices"][0]["finish_reason"] in ("stop", "length")
     assert chunks[-1]["inferscale"]["mode"] == "kv"
-    found = cli("search", "dog", "--user", "bo", "-o", "json")
+    found = module_cli("search", "dog", "--user", "bo", "-o", "json")
     assert "Rex" in found.out
 
 
@@ -102,7 +68,8 @@ def test_a_reader_who_leaves_frees_the_model(served: Served) -> None:
         {"messages": ask("Count to one thousand."), "stream": True, "max_tokens": 4000}
     )
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     leavers = []
@@ -127,11 +94,13 @@ def test_errors_and_routes(served: Served) -> None:
 def test_only_this_machine_is_served(cli: Cli) -> None:
     refused = cli("serve", "--host", "0.0.0.0")
     assert refused.code == 2
-    assert "proxy" in refused.err
+    assert "inferscale keys create" in refused.err
+    refused = cli("serve", "--host", "0.0.0.0", "--auth", "off")
+    assert refused.code == 2
+    assert "--auth off" in refused.err
 
 
 def test_openai_client(served: Served) -> None:
-    openai = pytest.importorskip("openai", reason="OpenAI's client is not installed")
     client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0)
     assert client.models.list().data[0].id == served.model
     memory = {"memory": {"user": "ana"}}

@@ -5,7 +5,7 @@ from inferscale.bench.arms import Arm, Store, complete, parse
 
 
 def test_words() -> None:
-    assert parse("kv") == [Arm("kv", "anchor(20)", 6, 3, "none")]
+    assert parse("kv") == [Arm("kv", "anchor(20)", 3, 3, "none")]
     assert parse("kv:window=window(8),episode=1,plain=0,codec=int8") == [
         Arm("kv", "window(8)", 1, 0, "int8")
     ]
@@ -37,8 +37,8 @@ def test_every_arm_has_its_text() -> None:
 
 def test_text_needs_no_store_of_its_own() -> None:
     arms = complete(parse("kv:window=window(8),codec=int8"))
-    assert {arm.store for arm in arms} == {Store("window(8)", 6, "int8")}
-    assert {arm.store for arm in complete(parse("text"))} == {Store("anchor(20)", 6, "none")}
+    assert {arm.store for arm in arms} == {Store("window(8)", 3, "int8")}
+    assert {arm.store for arm in complete(parse("text"))} == {Store("anchor(20)", 3, "none")}
 
 
 def test_folders_differ_as_stores_do() -> None:

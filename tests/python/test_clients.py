@@ -1,0 +1,263 @@
+"""The gateway asked by Mem0's and OpenAI's own clients, with keys, and by odd bytes."""
+
+import asyncio
+import importlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+from served import Served, serve
+
+from cli import Cli
+
+
+@dataclass
+class World:
+    served: Served
+    cli: Cli
+    admin: str  # of tenant default, as acme is what the others are of
+    app: str
+    reader: str
+    stranger: str  # of another tenant
+
+
+@pytest.fixture(scope="module")
+def world(module_cli: Cli) -> Iterator[World]:
+    with serve(module_cli, "--auth", "on") as served:
+        make = lambda *words: module_cli.json("keys", "create", *words)["key"]  # noqa: E731
+        yield World(
+            served,
+            module_cli,
+            served.hello["admin_key"],
+            make("--tenant", "acme", "--name", "app"),
+            make("--tenant", "acme", "--access", "read"),
+            make("--tenant", "other"),
+        )
+
+
+@pytest.fixture(scope="module")
+def mem0(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    # Read when it is imported: it would report its use, and writes into the home directory.
+    os.environ["MEM0_TELEMETRY"] = "False"
+    os.environ["MEM0_DIR"] = str(tmp_path_factory.mktemp("mem0"))
+    return importlib.import_module("mem0")
+
+
+@pytest.fixture(scope="module")
+def errors(mem0: Any) -> Any:
+    return importlib.import_module("mem0.exceptions")
+
+
+@pytest.fixture
+def client(mem0: Any, world: World) -> Iterator[Any]:
+    """Mem0's client; what a test leaves is deleted."""
+    made = mem0.MemoryClient(api_key=world.app, host=world.served.url)
+    yield made
+    if made.users()["results"]:
+        made.reset()
+
+
+def texts(answer: dict[str, Any]) -> list[str]:
+    return [one["memory"] for one in answer["results"]]
+
+
+def test_mem0_client_remembers_and_forgets(client: Any, errors: Any) -> None:
+    added = client.add(
+        [
+            {"role": "system", "content": "You are kind."},
+            {"role": "user", "content": "I moved to Lisbon.", "name": "Ana"},
+            {"role": "assistant", "content": "How nice!"},
+        ],
+        user_id="ana",
+        metadata={"topic": "home"},
+        expiration_date="2999-12-31",
+    )
+    assert [one["event"] for one in added["results"]] == ["ADD", "ADD"]
+    assert client.add("I moved to Lisbon", user_id="bo")["results"][0]["event"] == "ADD"
+    found = client.search("Where does she live?", filters={"user_id": "ana"}, top_k=1)
+    assert texts(found) == ["I moved to Lisbon."]
+    memory = found["results"][0]
+    assert memory["user_id"] == "ana"
+    assert memory["actor_id"] == "Ana"
+    assert memory["metadata"] == {"topic": "home"}
+    assert memory["expiration_date"] == "2999-12-31"
+    assert 0.1 < memory["score"] <= 1
+    fact = memory["id"]
+    assert client.get(fact)["memory"] == "I moved to Lisbon."
+    changed = client.update(fact, text="I moved to Porto.", metadata={"sure": True})
+    assert changed["metadata"] == {"topic": "home", "sure": True}
+    assert client.update(fact, expiration_date=None)["expiration_date"] is None
+    assert [one["event"] for one in client.history(fact)] == ["ADD", "UPDATE"]
+    gone = client.delete(fact)
+    assert gone["message"] == "Memory deleted successfully"
+    assert gone["erased"]["text"] == gone["erased"]["vector"] == gone["erased"]["history"] == 1
+    assert [one["new_memory"] for one in client.history(fact)] == [None, None, None]
+    for call in (client.get, client.delete):
+        with pytest.raises(errors.MemoryNotFoundError):
+            call(fact)
+
+
+def test_mem0_client_lists_filters_and_batches(client: Any, errors: Any) -> None:
+    for number in range(5):
+        client.add(f"Ana's number is {number}", user_id="ana", metadata={"n": number})
+    client.add("Bo speaks to the bot", user_id="bo", agent_id="bot")
+    client.add("The bot is alone", agent_id="bot", run_id="r1")
+    page = client.get_all(filters={"user_id": "ana"}, page=2, page_size=2)
+    assert page["count"] == 5
+    assert texts(page) == ["Ana's number is 2", "Ana's number is 1"]
+    assert page["next"]
+    assert len(client.get_all()["results"]) == 7
+    wide = {"AND": [{"user_id": "*"}, {"NOT": [{"n": {"gte": 1}}]}]}
+    assert sorted(texts(client.get_all(filters=wide))) == [
+        "Ana's number is 0",
+        "Bo speaks to the bot",
+    ]
+    some = {"OR": [{"metadata": {"n": 3}}, {"agent_id": "bot"}]}
+    assert len(client.search("number", filters=some)["results"]) == 3
+    assert client.search("number", filters={"user_id": "ana"}, threshold=0.99)["results"] == []
+    ids = [one["id"] for one in page["results"]]
+    client.batch_update([{"memory_id": one, "text": f"changed {one}"} for one in ids])
+    assert client.get(ids[0])["memory"] == f"changed {ids[0]}"
+    with pytest.raises(errors.MemoryNotFoundError):
+        client.batch_delete([{"memory_id": ids[0]}, {"memory_id": "none"}])
+    assert client.batch_delete([{"memory_id": one} for one in ids])["erased"]["text"] == 2
+    kinds = {(one["type"], one["name"]): one["total_memories"] for one in client.users()["results"]}
+    assert kinds == {
+        ("user", "ana"): 3,
+        ("user", "bo"): 1,
+        ("agent", "bot"): 2,
+        ("run", "r1"): 1,
+    }
+    with pytest.raises(errors.ValidationError):
+        client.delete_all()
+    assert client.delete_all(user_id="ana")["erased"]["text"] == 3
+    client.delete_users(agent_id="bot")
+    assert client.users()["count"] == 0
+
+
+def test_mem0_client_sees_its_own_errors(client: Any, mem0: Any, errors: Any, world: World) -> None:
+    with pytest.raises(ValueError, match="key"):
+        mem0.MemoryClient(api_key="wrong", host=world.served.url)
+    with pytest.raises(errors.ValidationError, match="infer"):
+        client.add("x", user_id="ana", infer=True)
+    with pytest.raises(errors.ValidationError, match="identifier"):
+        client.add("x")
+    with pytest.raises(errors.ValidationError, match="filter"):
+        client.search("x", filters={"user_id": {"like": "a"}})
+    with pytest.raises(errors.MemoryError, match="does not offer"):
+        client.get_summary()
+    reader = mem0.MemoryClient(api_key=world.reader, host=world.served.url)
+    fact = client.add("Ana has a dog", user_id="ana")["results"][0]["id"]
+    assert texts(reader.search("dog", filters={"user_id": "ana"})) == ["Ana has a dog"]
+    for call in (
+        lambda: reader.add("x", user_id="ana"),
+        lambda: reader.delete(fact),
+        lambda: reader.update(fact, text="x"),
+    ):
+        with pytest.raises(errors.AuthenticationError):
+            call()
+    stranger = mem0.MemoryClient(api_key=world.stranger, host=world.served.url)
+    assert stranger.search("dog", filters={"user_id": "ana"})["results"] == []
+    assert stranger.get_all(filters={"OR": [{"user_id": "*"}]})["count"] == 0
+    with pytest.raises(errors.MemoryNotFoundError):
+        stranger.get(fact)
+    assert stranger.delete_all(user_id="ana")["erased"]["text"] == 0
+    assert client.get(fact)["memory"] == "Ana has a dog"
+
+
+def test_mem0_client_is_told_to_wait(mem0: Any, errors: Any, world: World) -> None:
+    key = world.cli.json("keys", "create", "--tenant", "acme", "--per-minute", "2")["key"]
+    limited = mem0.MemoryClient(api_key=key, host=world.served.url)  # the first request
+    limited.users()
+    with pytest.raises(errors.RateLimitError) as refused:
+        limited.users()
+    assert 0 < refused.value.debug_info["retry_after"] <= 30
+
+
+def test_mem0_asynchronous_client(client: Any, mem0: Any, world: World) -> None:
+    async def journey() -> list[str]:
+        made = mem0.AsyncMemoryClient(api_key=world.app, host=world.served.url)
+        await asyncio.gather(*(made.add(f"fact {n}", user_id="cy") for n in range(8)))
+        return texts(await made.get_all(filters={"user_id": "cy"}))
+
+    assert sorted(asyncio.run(journey())) == [f"fact {n}" for n in range(8)]
+
+
+def test_openai_client_reads_what_mem0s_wrote(client: Any, world: World) -> None:
+    client.add([{"role": "user", "content": "Ana moved to Lisbon."}], user_id="ana")
+
+    def ask(key: str, **memory: Any) -> Any:
+        return openai.OpenAI(
+            base_url=world.served.url + "/v1", api_key=key, max_retries=0
+        ).chat.completions.create(
+            model="inferscale",
+            messages=[{"role": "user", "content": "Where does Ana live?"}],
+            max_tokens=12,
+            extra_body={"memory": {"user": "ana", **memory}},
+        )
+
+    answer = ask(world.app)
+    assert [one["text"] for one in answer.inferscale["facts"]] == ["Ana moved to Lisbon."]
+    assert "Lisbon" in answer.choices[0].message.content
+    assert ask(world.stranger).inferscale["facts"] == []
+    assert len(ask(world.reader).inferscale["facts"]) == 1
+    with pytest.raises(openai.PermissionDeniedError):
+        ask(world.reader, remember=True)
+    with pytest.raises(openai.AuthenticationError):
+        ask("wrong")
+
+
+def test_keys_end_at_once(world: World) -> None:
+    made = world.cli.json("keys", "create", "--tenant", "acme")
+    ping = lambda key: world.served.request("GET", "/v1/ping/", key=key)[0]  # noqa: E731
+    assert ping(made["key"]) == 200
+    rotated = world.cli.json("keys", "rotate", made["id"])
+    assert (ping(made["key"]), ping(rotated["key"])) == (401, 200)
+    assert world.cli.ok("keys", "revoke", made["id"]).out == f"{made['id']} is revoked\n"
+    assert ping(rotated["key"]) == 401
+    listed = world.cli.ok("keys", "list").out
+    assert "revoked" in listed
+    assert rotated["key"] not in listed
+    assert world.cli("keys", "revoke", "none").code == 3
+    status, data = world.served.request("GET", "/v1/keys", key=world.admin)
+    assert status == 200
+    assert made["id"] in [one["id"] for one in json.loads(data)["keys"]]
+    assert world.served.request("GET", "/v1/keys", key=world.app)[0] == 403
+
+
+def test_bytes_that_no_client_sends(world: World) -> None:
+    def status(method: str, path: str, body: Any = None) -> int:
+        return world.served.request(method, path, body, world.app)[0]
+
+    def raw(data: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", world.served.port)) as connection:
+            connection.sendall(data)
+            got = b""
+            while piece := connection.recv(65536):
+                got += piece
+            return got
+
+    for body in (b"{", b"[]", b'{"a":' * 10000, b'{"query":"\xff"}', b'{"query":1e999}', b"\0"):
+        assert status("POST", "/search", body) == 400
+        assert status("POST", "/memories", body) == 400
+    assert status("GET", "/memories?user_id=%ff") == 400
+    for path in ("/../../etc/passwd", "/memories/..%2f..%2fx", "/memories/%00", "/%2e%2e", "//"):
+        assert status("GET", path) == 404
+    assert status("DELETE", "/memories?user_id=*") == 400
+    head = f"Host: x\r\nConnection: close\r\nAuthorization: Token {world.app}\r\n".encode()
+    huge = raw(b"POST /memories HTTP/1.1\r\nContent-Length: 100000000\r\n" + head + b"\r\n")
+    assert huge.split()[1] == b"413"
+    assert raw(b"GET /health HTTP/1.1\r\nX: " + b"y" * 20000 + b"\r\n\r\n").split()[1] == b"431"
+    injected = raw(b"GET /memories/%0d%0aSet-Cookie:%20x=1 HTTP/1.1\r\n" + head + b"\r\n")
+    assert injected.split()[1] == b"404"
+    assert b"Set-Cookie" not in injected
+    twice = raw(
+        b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/ping HTTP/1.1\r\n" + head + b"\r\n"
+    )
+    assert twice.count(b"HTTP/1.1 401") == twice.count(b"HTTP/1.1 200") == 1
+    assert status("GET", "/health") == 200
