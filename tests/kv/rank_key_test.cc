@@ -31,7 +31,9 @@ TEST(RankKey, EveryRankHasItsOwnAndLeadsBack) {
 }
 
 // The connector's is the same (tests/python/vllm/test_vllm_parts.py).
-TEST(RankKey, IsWhatTheConnectorsIs) { EXPECT_EQ(RankKey({1, 2}, 1, 2).Hex(), "b4d8367cf34910ab555b0a3f19412c4b"); }
+TEST(RankKey, IsWhatTheConnectorsIs) {
+  EXPECT_EQ(RankKey({1, 2}, 1, 2).Hex(), "b4d8367cf34910ab555b0a3f19412c4b");
+}
 
 }  // namespace
 }  // namespace inferscale
