@@ -71,11 +71,11 @@ def test_a_run_and_its_report(data: Path, tmp_path: Path) -> None:
         "none",
     ]
     assert header["run"]["model"]["name"] == "fake"
-    assert header["run"]["encoding"]["anchor-20-6-none"]["stored_tokens"] == 10
+    assert header["run"]["encoding"]["anchor-20-3-none"]["stored_tokens"] == 10
     assert [row["id"] for row in rows] == [f"q{i}" for i in range(14)]
     assert len(rows[0]["arms"]) == 6
     assert "14 of 14" in done.stderr
-    stored = (out / "stores" / "anchor-20-6-none" / "turns.jsonl").read_text().splitlines()
+    stored = (out / "stores" / "anchor-20-3-none" / "turns.jsonl").read_text().splitlines()
     assert json.loads(stored[0]) == {"user": "data", "text": "Turn 1.", "metadata": {"id": "t1"}}
 
     assert bench("report", out).returncode == 0
