@@ -208,6 +208,7 @@ class MemoryApi {
   Result<json::value> BatchUpdate(const Call& call) {
     INFERSCALE_ASSIGN(std::vector<MemoryUpdate> updates, ParseBatchUpdate(call.request.body));
     std::vector<std::string> ids;
+    ids.reserve(updates.size());
     for (const MemoryUpdate& update : updates) ids.push_back(update.id);
     INFERSCALE_TRY(CheckAllThere(call.caller.tenant, ids));
     const size_t count = updates.size();
@@ -261,7 +262,7 @@ class MemoryApi {
   }
 
   Result<Fact> Apply(const std::string& tenant, MemoryUpdate update) {
-    const auto before = app_.facts().Get(tenant, update.id);
+    auto before = app_.facts().Get(tenant, update.id);
     if (!before && before.error().code == Code::kNotFound) return NoMemory();
     if (!before) return before;
     if (update.metadata) {

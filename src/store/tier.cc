@@ -39,11 +39,11 @@ Result<std::shared_ptr<KvLease>> KvTier::Lease(KvOwner owner, std::vector<Hash12
     lease->Settle();
     return lease;
   }
-  boost::asio::post(loaders_, [this, lease]() mutable { LoadLease(std::move(lease)); });
+  boost::asio::post(loaders_, [this, lease] { LoadLease(lease); });
   return lease;
 }
 
-void KvTier::LoadLease(std::shared_ptr<KvLease> lease) {
+void KvTier::LoadLease(const std::shared_ptr<KvLease>& lease) {
   // Nobody but this thread may have it any more: it was closed.
   if (!stopping_ && lease.use_count() > 1 && Bind()) {
     try {

@@ -63,7 +63,7 @@ class KvTier {
  private:
   KvTier(std::shared_ptr<KvStore> store, std::shared_ptr<Device> device, size_t readers);
   Status Bind() { return device_ == nullptr ? Status{} : device_->Bind(); }
-  void LoadLease(std::shared_ptr<KvLease> lease);
+  void LoadLease(const std::shared_ptr<KvLease>& lease);
 
   const std::shared_ptr<KvStore> store_;
   const std::shared_ptr<Device> device_;
