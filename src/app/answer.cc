@@ -72,10 +72,8 @@ Result<AppImpl::Recall> AppImpl::Retrieve(const AskRequest& request, const Compo
 Result<std::vector<Token>> AppImpl::TailTokens(const AskRequest& request, const HeldTurns* held,
                                                bool with_facts) const {
   const PromptFormat& format = engine_->format();
-  if (held != nullptr && !held->tokens.empty() && !with_facts) {
-    return format.NextTail(held->ended, request.question);
-  }
   const bool continued = held != nullptr && !held->tokens.empty();
+  if (continued && !with_facts) return format.NextTail(held->ended, request.question);
   if (continued || request.before.empty()) return format.Tail(request.question);
   INFERSCALE_ASSIGN(std::vector<Token> tokens, format.Tail(request.before.front().user));
   for (size_t i = 0; i < request.before.size(); ++i) {
