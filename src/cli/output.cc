@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <boost/json/serialize.hpp>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <span>
 
+#include "base/time_text.h"
 #include "base/utf8.h"
 
 namespace inferscale {
@@ -153,19 +153,7 @@ size_t TerminalWidth() {
   return size.ws_col;
 }
 
-std::string FormatTime(int64_t unix_ms) {
-  using namespace std::chrono;
-  const sys_time<milliseconds> time{milliseconds(unix_ms)};
-  const auto day = floor<days>(time);
-  const year_month_day date(day);
-  const hh_mm_ss clock(time - day);
-  std::string out =
-      fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}", static_cast<int>(date.year()),
-                  static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-                  clock.hours().count(), clock.minutes().count(), clock.seconds().count());
-  if (clock.subseconds().count() != 0) out += fmt::format(".{:03}", clock.subseconds().count());
-  return out + "Z";
-}
+std::string FormatTime(int64_t unix_ms) { return TimeText(unix_ms, Millis::kUnlessZero); }
 
 std::string FormatBytes(uint64_t bytes) {
   constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -1,8 +1,8 @@
 #include "server/json_route.h"
 
-#include <chrono>
 #include <utility>
 
+#include "base/time_text.h"
 #include "server/errors.h"
 
 namespace inferscale {
@@ -15,15 +15,6 @@ RouteHandler Json(std::function<Result<boost::json::value>(const Call&)> answer)
   };
 }
 
-std::string TimeText(int64_t unix_ms) {
-  using namespace std::chrono;
-  const sys_time<milliseconds> time{milliseconds(unix_ms)};
-  const auto day = floor<days>(time);
-  const year_month_day date(day);
-  const hh_mm_ss clock(time - day);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", int{date.year()},
-                     unsigned{date.month()}, unsigned{date.day()}, clock.hours().count(),
-                     clock.minutes().count(), clock.seconds().count(), clock.subseconds().count());
-}
+std::string TimeText(int64_t unix_ms) { return TimeText(unix_ms, Millis::kAlways); }
 
 }  // namespace inferscale
