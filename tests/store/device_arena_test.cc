@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <utility>
 
@@ -194,12 +195,18 @@ TEST_F(DeviceArenaTest, ErasedIsGoneAtOnceAndWiped) {
 class InterruptedStore final : public KvStore {
  public:
   explicit InterruptedStore(KvStore& store) : store_(store) {}
-  std::function<void()> meanwhile;
+
+  // `meanwhile` happens once, before the first Get of that sample returns.
+  void Interrupt(uint64_t sample, std::function<void()> meanwhile) {
+    key_ = SampleKey(sample);
+    meanwhile_ = std::move(meanwhile);
+    due_ = true;
+  }
 
   Result<std::shared_ptr<const PinnedKv>> Get(const Hash128& key, const Fingerprint& fingerprint,
                                               const KvShape& shape) override {
     auto pin = store_.Get(key, fingerprint, shape);
-    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    if (key == key_ && due_.exchange(false)) meanwhile_();
     return pin;
   }
   Status Put(std::span<const KvPut> records) override { return store_.Put(records); }
@@ -223,6 +230,9 @@ class InterruptedStore final : public KvStore {
 
  private:
   KvStore& store_;
+  Hash128 key_;
+  std::function<void()> meanwhile_;
+  std::atomic<bool> due_ = false;
 };
 
 std::shared_ptr<RecordReaders> Readers(std::shared_ptr<KvStore> store) {
@@ -233,11 +243,11 @@ TEST_F(DeviceArenaTest, WhatIsErasedOnItsWayDoesNotComeIn) {
   Make(2, {.budget = 1 << 20});
   const auto store = std::make_shared<InterruptedStore>(*world_->store);
   world_->arena = DeviceArena::Create(world_->device, Readers(store), {.budget = 1 << 20}).value();
-  store->meanwhile = [&] {
+  store->Interrupt(1, [&] {
     ASSERT_TRUE(EraseSamples(*store, {1}));
     const Hash128 key = SampleKey(1);
     arena().Forget({&key, 1});
-  };
+  });
   const auto pins = Get({1, 2});
   EXPECT_EQ(CodeOf(pins, 0), Code::kNotFound);
   ASSERT_TRUE(pins->records()[1]);
@@ -250,7 +260,7 @@ TEST_F(DeviceArenaTest, WhatAnotherBroughtInMeanwhileIsNotCopiedAgain) {
   Make(1, {.budget = 1 << 20});
   const auto store = std::make_shared<InterruptedStore>(*world_->store);
   world_->arena = DeviceArena::Create(world_->device, Readers(store), {.budget = 1 << 20}).value();
-  store->meanwhile = [&] { Read(1); };
+  store->Interrupt(1, [&] { Read(1); });
   Read(1);
   reader_->Check();
   EXPECT_EQ(arena().stats().copies, 1U);
