@@ -36,9 +36,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data + 1), size - 1);
   switch (data[0]) {
     case 'a': {
-      const auto facts = inferscale::ParseMemoryAdd(text, "t", kNow);
-      if (!facts) break;
-      for (const inferscale::Fact& fact : *facts) {
+      const auto add = inferscale::ParseMemoryAdd(text, "t", kNow);
+      if (!add) break;
+      for (const inferscale::Fact& fact : add->messages) {
         Check(fact.scope.tenant == "t" && !fact.text.empty() && fact.when_ms);
       }
       break;

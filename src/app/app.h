@@ -174,6 +174,14 @@ class Conversation {
   virtual uint32_t tokens() const = 0;  // held in the context
 };
 
+// What became of a fact that the model drew from messages.
+enum class InferEvent : uint8_t { kAdded, kUpdated, kDuplicate };
+struct InferredFact {
+  Fact fact;
+  InferEvent event = InferEvent::kAdded;
+  std::string previous{};  // the text that it replaced, if kUpdated
+};
+
 // What a deletion took away.
 struct Erased {
   size_t facts = 0;       // their text, history and vectors
@@ -211,6 +219,13 @@ class App {
   virtual Engine& engine() = 0;
   virtual Result<Answer> Ask(const AskRequest& request, const OnText& on_text) = 0;
   virtual std::unique_ptr<Conversation> StartConversation() = 0;
+
+  // Adds what the model draws from messages of one scope instead of the messages themselves
+  // (memory/extraction.h). A fact that corrects one that is near enough to be found becomes that
+  // fact's next version. Messages that don't fit one prompt are read in turn, each with what was
+  // added before it; after an error what was added stays, and adding it again changes nothing.
+  // kInvalid if the messages are of several scopes, kTransient if the model's answer is no use.
+  virtual Result<std::vector<InferredFact>> AddInferred(std::span<const Fact> messages) = 0;
 
   // The composition that Ask would use, with its KV pinned; for measuring.
   virtual Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,

@@ -18,6 +18,7 @@
 #include "app/record_codec.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "memory/extraction.h"
 
 namespace inferscale {
 
@@ -60,6 +61,7 @@ class AppImpl final : public App {
   Engine& engine() override { return *engine_; }
   Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override;
   std::unique_ptr<Conversation> StartConversation() override;
+  Result<std::vector<InferredFact>> AddInferred(std::span<const Fact> messages) override;
   Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
                                AskTimes* times) override;
 
@@ -136,6 +138,14 @@ class AppImpl final : public App {
   // again.
   Result<bool> Pin(const Composition& composition, const std::string& tenant, Prepared& prepared,
                    std::unordered_map<Hash128, Tier>& tiers);
+
+  // ---- infer.cc ----------------------------------------------------------------------------
+  // What the new facts might correct.
+  Result<std::vector<Fact>> NearFacts(std::span<const Fact> messages);
+  Result<std::vector<ExtractedFact>> Extract(std::span<const Fact> messages,
+                                             std::span<const Fact> known);
+  Result<InferredFact> Keep(const ExtractedFact& extracted, const Fact& like,
+                            std::span<const Fact> known);
 
   // ---- encode.cc ---------------------------------------------------------------------------
   struct EncodeGroup;

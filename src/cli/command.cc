@@ -149,4 +149,11 @@ Result<Filter> ParseFilterFlag(const std::string& json) {
   return filter;
 }
 
+void AddInferFlag(CLI::App* command, bool* infer) {
+  command->add_flag(
+      "--infer", *infer,
+      "Keep what the model draws from the texts instead of the texts themselves; needs "
+      "--model or --url");
+}
+
 }  // namespace inferscale

@@ -51,6 +51,9 @@ Result<std::optional<int64_t>> ParseTimeFlag(std::string_view flag, const std::s
 Status CheckText(std::string_view what, std::string_view text);
 Result<Filter> ParseFilterFlag(const std::string& json);
 
+// --infer of verbs that add facts.
+void AddInferFlag(CLI::App* command, bool* infer);
+
 }  // namespace inferscale
 
 #endif  // INFERSCALE_CLI_COMMAND_H_

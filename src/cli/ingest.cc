@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -97,6 +98,31 @@ Result<Ingested> AddFacts(App& app, std::span<const Fact> facts) {
     progress.Update(out.seen, facts.size(), fmt::format("{:.0f} facts/s", per_second));
   }
   out.interrupted = out.seen < facts.size();
+  out.ms = watch.Ms();
+  return out;
+}
+
+Result<Ingested> InferFacts(App& app, std::span<const Fact> messages) {
+  // As many as one prompt takes, so that progress is seen and Ctrl-C heard.
+  constexpr size_t kTogether = 16;
+  Ingested out;
+  const Stopwatch watch;
+  Progress progress("Reading");
+  while (out.seen < messages.size() && !Interrupted()) {
+    auto rest = messages.subspan(out.seen);
+    const auto same = [&](const Fact& fact) { return fact.scope == rest.front().scope; };
+    const auto end = std::find_if_not(rest.begin(), rest.end(), same);
+    rest = rest.first(std::min<size_t>(static_cast<size_t>(end - rest.begin()), kTogether));
+    INFERSCALE_ASSIGN(const std::vector<InferredFact> inferred, app.AddInferred(rest));
+    for (const InferredFact& one : inferred) {
+      out.added += one.event == InferEvent::kAdded ? 1 : 0;
+      out.updated += one.event == InferEvent::kUpdated ? 1 : 0;
+      out.duplicates += one.event == InferEvent::kDuplicate ? 1 : 0;
+    }
+    out.seen += rest.size();
+    progress.Update(out.seen, messages.size(), fmt::format("{} facts", out.added));
+  }
+  out.interrupted = out.seen < messages.size();
   out.ms = watch.Ms();
   return out;
 }

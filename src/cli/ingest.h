@@ -26,6 +26,7 @@ struct Ingested {
   uint64_t seen = 0;  // of the facts given; fewer than all if interrupted
   uint64_t added = 0;
   uint64_t duplicates = 0;
+  uint64_t updated = 0;        // by facts that the model drew
   std::vector<Error> refused;  // facts that the store did not take, one each
   double ms = 0;
   bool interrupted = false;
@@ -33,6 +34,9 @@ struct Ingested {
 // Batches of 64, each durable when it is counted. Facts that were added before are folded, so doing
 // it again continues where it stopped.
 Result<Ingested> AddFacts(App& app, std::span<const Fact> facts);
+// Adds what the model draws from the facts as messages; a conversation at a time, and `seen` counts
+// messages. Doing it again reads all of them again.
+Result<Ingested> InferFacts(App& app, std::span<const Fact> messages);
 
 // Encodes everything pending; for a model that takes no KV that is nothing, which is said to the
 // user. `*interrupted` tells whether Ctrl-C ended it early.

@@ -16,6 +16,13 @@ struct Args {
   std::string when;
   std::string metadata;
   std::string expires;
+  bool infer = false;
+};
+
+struct Kept {
+  std::string id;
+  std::string_view event;
+  std::string text{};  // if it is not the one that was given
 };
 
 Result<std::vector<std::string>> LinesOfStdin() {
@@ -40,6 +47,32 @@ std::string_view EventName(AddEvent event) {
   return event == AddEvent::kAdded ? "added" : "duplicate";
 }
 
+std::string_view EventName(InferEvent event) {
+  switch (event) {
+    case InferEvent::kAdded:
+      return "added";
+    case InferEvent::kUpdated:
+      return "updated";
+    case InferEvent::kDuplicate:
+      break;
+  }
+  return "duplicate";
+}
+
+Result<std::vector<Kept>> Keep(App& app, const std::vector<Fact>& facts, bool infer) {
+  std::vector<Kept> kept;
+  if (infer) {
+    INFERSCALE_ASSIGN(const auto inferred, app.AddInferred(facts));
+    for (const InferredFact& one : inferred) {
+      kept.push_back({one.fact.id, EventName(one.event), one.fact.text});
+    }
+  } else {
+    INFERSCALE_ASSIGN(const auto added, app.Add(facts));
+    for (const AddResult& one : added) kept.push_back({one.id, EventName(one.event)});
+  }
+  return kept;
+}
+
 Result<int> Run(const Args& args, const Options& options) {
   std::vector<std::string> texts = args.texts;
   if (texts.empty()) {
@@ -55,18 +88,23 @@ Result<int> Run(const Args& args, const Options& options) {
   std::vector<Fact> facts(texts.size(), like);
   for (size_t i = 0; i < texts.size(); ++i) facts[i].text = std::move(texts[i]);
 
-  INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kSearch));
-  INFERSCALE_ASSIGN(const auto results, app->Add(facts));
+  INFERSCALE_ASSIGN(const auto app,
+                    OpenApplication(options.app, args.infer ? Need::kAnswer : Need::kSearch));
+  INFERSCALE_ASSIGN(const std::vector<Kept> results, Keep(*app, facts, args.infer));
   if (options.json()) {
     boost::json::array items;
-    for (const AddResult& result : results) {
-      items.push_back({{"id", result.id}, {"event", EventName(result.event)}});
+    for (const Kept& result : results) {
+      boost::json::object item = {{"id", result.id}, {"event", result.event}};
+      if (args.infer) item["text"] = result.text;
+      items.push_back(std::move(item));
     }
     PrintJson({{"results", std::move(items)}});
   } else {
-    for (const AddResult& result : results) {
-      Print(fmt::format("{}  {}\n", result.id, EventName(result.event)));
+    for (const Kept& result : results) {
+      Print(fmt::format("{}  {}{}{}\n", result.id, result.event, args.infer ? "  " : "",
+                        result.text));
     }
+    if (results.empty()) Say("the model found nothing to remember");
   }
   return kExitOk;
 }
@@ -88,6 +126,7 @@ Verb AddVerb(CLI::App& root) {
   command->add_option("--metadata", args->metadata, "A JSON object to keep with it")
       ->type_name("JSON");
   command->add_option("--expires", args->expires, "When to forget it, ISO 8601")->type_name("TIME");
+  AddInferFlag(command, &args->infer);
   return {command, [args](const Options& options) { return Run(*args, options); }};
 }
 

@@ -14,6 +14,7 @@ struct Args {
   std::string file;
   std::string format = "auto";
   bool no_encode = false;
+  bool infer = false;
 };
 
 constexpr size_t kErrorsShown = 10;
@@ -32,6 +33,7 @@ void PrintReport(const Report& report, bool json) {
     boost::json::object out = {{"facts", report.facts},
                                {"added", report.adding.added},
                                {"duplicates", report.adding.duplicates},
+                               {"updated", report.adding.updated},
                                {"skipped", report.skipped.size()},
                                {"errors", std::move(errors)},
                                {"add_ms", Rounded(report.adding.ms)},
@@ -47,8 +49,11 @@ void PrintReport(const Report& report, bool json) {
     PrintJson(out);
     return;
   }
-  Print(fmt::format("Added    {} facts, {} were there already, {} skipped ({})\n",
+  Print(fmt::format("Added    {} facts, {} were there already{}, {} skipped ({})\n",
                     FormatCount(report.adding.added), FormatCount(report.adding.duplicates),
+                    report.adding.updated == 0
+                        ? ""
+                        : fmt::format(", {} updated", FormatCount(report.adding.updated)),
                     FormatCount(report.skipped.size()), FormatMs(report.adding.ms)));
   if (report.encoding) Print(fmt::format("Encoded  {}\n", DescribeEncoding(*report.encoding)));
 }
@@ -71,12 +76,14 @@ Result<int> Run(const Args& args, const Options& options) {
   if (!parsed) return Wrap(std::move(parsed).error(), args.file);
 
   const bool encode = !args.no_encode && NamesEngine(options.app);
-  INFERSCALE_ASSIGN(const auto app,
-                    OpenApplication(options.app, encode ? Need::kAnswer : Need::kSearch));
+  INFERSCALE_ASSIGN(
+      const auto app,
+      OpenApplication(options.app, encode || args.infer ? Need::kAnswer : Need::kSearch));
   Report report;
   report.facts = parsed->facts.size();
   report.skipped = std::move(parsed->skipped);
-  INFERSCALE_ASSIGN(report.adding, AddFacts(*app, parsed->facts));
+  INFERSCALE_ASSIGN(report.adding,
+                    args.infer ? InferFacts(*app, parsed->facts) : AddFacts(*app, parsed->facts));
   report.skipped.insert(report.skipped.end(), report.adding.refused.begin(),
                         report.adding.refused.end());
   SaySkipped(report.skipped);
@@ -86,10 +93,11 @@ Result<int> Run(const Args& args, const Options& options) {
   }
   PrintReport(report, options.json());
   if (interrupted || Interrupted()) {
-    return Fail(Code::kCancelled,
-                "interrupted; {} of {} facts are stored. Run the same command "
-                "again to go on: nothing is added twice",
-                report.adding.seen, report.facts);
+    return Fail(
+        Code::kCancelled,
+        "interrupted; {} of {} facts are {}. Run the same command again to go on: nothing is "
+        "added twice",
+        report.adding.seen, report.facts, args.infer ? "read" : "stored");
   }
   if (report.facts == 0) return Fail(Code::kInvalid, "{}: no facts in it", args.file);
   if (!args.no_encode && !encode) {
@@ -113,6 +121,7 @@ Verb ImportVerb(CLI::App& root) {
       ->type_name("FORMAT")
       ->capture_default_str();
   command->add_flag("--no-encode", args->no_encode, "Leave the encoding to inferscale encode");
+  AddInferFlag(command, &args->infer);
   return {command, [args](const Options& options) { return Run(*args, options); }};
 }
 

@@ -45,6 +45,7 @@ struct Sampling {
   float min_p = 0.0F;
   uint64_t seed = 0;
   std::vector<std::string> stop{};  // generation ends before the first of these appears in the text
+  std::string grammar{};  // GBNF with a rule "root" that the whole answer keeps to; empty: none
 };
 
 struct GenerateRequest {

@@ -56,16 +56,9 @@ class MemoryApi {
   MemoryApi(App& app, const Clock& clock) : app_(app), clock_(clock) {}
 
   Result<json::value> Add(const Call& call) {
-    INFERSCALE_ASSIGN(const std::vector<Fact> facts,
+    INFERSCALE_ASSIGN(const MemoryAdd add,
                       ParseMemoryAdd(call.request.body, call.caller.tenant, clock_.NowMs()));
-    INFERSCALE_ASSIGN(const std::vector<AddResult> added, app_.Add(facts));
-    json::array results;
-    for (size_t i = 0; i < added.size(); ++i) {
-      results.push_back({{"id", added[i].id},
-                         {"memory", facts[i].text},
-                         {"actor_id", facts[i].speaker},
-                         {"event", added[i].event == AddEvent::kAdded ? "ADD" : "NONE"}});
-    }
+    INFERSCALE_ASSIGN(json::array results, add.infer ? Infer(add.messages) : Keep(add.messages));
     return json::object{{"results", std::move(results)}, {"status", "SUCCEEDED"}};
   }
 
@@ -226,6 +219,40 @@ class MemoryApi {
   }
 
  private:
+  Result<json::array> Keep(const std::vector<Fact>& facts) {
+    INFERSCALE_ASSIGN(const std::vector<AddResult> added, app_.Add(facts));
+    json::array results;
+    for (size_t i = 0; i < added.size(); ++i) {
+      results.push_back({{"id", added[i].id},
+                         {"memory", facts[i].text},
+                         {"actor_id", facts[i].speaker},
+                         {"event", added[i].event == AddEvent::kAdded ? "ADD" : "NONE"}});
+    }
+    return results;
+  }
+
+  Result<json::array> Infer(const std::vector<Fact>& messages) {
+    INFERSCALE_ASSIGN(const std::vector<InferredFact> inferred, app_.AddInferred(messages));
+    json::array results;
+    for (const InferredFact& one : inferred) {
+      json::object result = {{"id", one.fact.id}, {"memory", one.fact.text}};
+      switch (one.event) {
+        case InferEvent::kAdded:
+          result["event"] = "ADD";
+          break;
+        case InferEvent::kUpdated:
+          result["event"] = "UPDATE";
+          result["previous_memory"] = one.previous;
+          break;
+        case InferEvent::kDuplicate:
+          result["event"] = "NONE";
+          break;
+      }
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+
   static ListQuery QueryOf(const MemoryWhere& where) {
     ListQuery query{.scope = where.scope, .filter = &where.filter, .newest_first = true};
     // Of several the filter chooses.

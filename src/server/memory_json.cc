@@ -297,17 +297,11 @@ json::value TextOrNull(const std::string& text) {
 
 }  // namespace
 
-Result<std::vector<Fact>> ParseMemoryAdd(std::string_view body, const std::string& tenant,
-                                         int64_t now_ms) {
+Result<MemoryAdd> ParseMemoryAdd(std::string_view body, const std::string& tenant, int64_t now_ms) {
   INFERSCALE_ASSIGN(const json::object object, ParseBody(body));
   const Members root(object, "");
-  bool infer = false;
-  INFERSCALE_TRY(root.Bool("infer", infer));
-  if (infer) {
-    return Fail(Code::kUnsupported,
-                "'infer' is not supported: every message is kept as it is, without a language "
-                "model; leave it out or say false");
-  }
+  MemoryAdd add;
+  INFERSCALE_TRY(root.Bool("infer", add.infer));
   std::string type;
   INFERSCALE_TRY(root.Text("memory_type", type));
   if (!type.empty()) return Fail(Code::kUnsupported, "'memory_type' is not supported");
@@ -328,12 +322,11 @@ Result<std::vector<Fact>> ParseMemoryAdd(std::string_view body, const std::strin
   if (list.empty() || list.size() > kMaxMessages) {
     return root.Wrong("messages", fmt::format("1 to {} messages", kMaxMessages));
   }
-  std::vector<Fact> facts;
   for (const json::value& message : list) {
     INFERSCALE_ASSIGN(std::optional<Fact> fact, ReadMessage(message, common));
-    if (fact) facts.push_back(*std::move(fact));
+    if (fact) add.messages.push_back(*std::move(fact));
   }
-  return facts;
+  return add;
 }
 
 Result<MemorySearch> ParseMemorySearch(std::string_view body, const std::string& tenant) {

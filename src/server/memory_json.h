@@ -21,8 +21,11 @@ namespace inferscale {
 // and would change the answer if it were ignored. What else is unknown is ignored, as Mem0 does.
 
 // POST /memories: a fact for every message that is not the system's, said now if it says no time.
-Result<std::vector<Fact>> ParseMemoryAdd(std::string_view body, const std::string& tenant,
-                                         int64_t now_ms);
+struct MemoryAdd {
+  std::vector<Fact> messages;
+  bool infer = false;  // keep what a model draws from them instead
+};
+Result<MemoryAdd> ParseMemoryAdd(std::string_view body, const std::string& tenant, int64_t now_ms);
 
 // Which facts are meant. The filter decides; the rest says where to look for what it may let pass.
 struct MemoryWhere {

@@ -64,6 +64,7 @@ struct ToyLog {
   std::atomic<uint64_t> encoded_tokens{0};
   std::atomic<bool> fail_encode{false};
   std::function<void(const std::stop_token&)> on_encode;  // at every Encode, with its token
+  std::vector<std::string> answers;  // of the next Starts, in order; then hashes again
   std::mutex mutex;
   std::vector<Token> last_prompt;  // of the last Start; read by tests with one thread
 };
@@ -127,12 +128,16 @@ class ToyEngine final : public Engine {
       stats.injected_tokens += span.tokens;
     }
     stats.prefilled_tokens = stats.prompt_tokens - stats.injected_tokens;
+    std::string answer = HashBytes(std::as_bytes(std::span(prompt.tokens))).Hex();
     {
       const std::lock_guard lock(log_->mutex);
       log_->last_prompt = prompt.tokens;
+      if (!log_->answers.empty()) {
+        answer = std::move(log_->answers.front());
+        log_->answers.erase(log_->answers.begin());
+      }
     }
-    return std::make_unique<ToyGeneration>(HashBytes(std::as_bytes(std::span(prompt.tokens))).Hex(),
-                                           stats);
+    return std::make_unique<ToyGeneration>(std::move(answer), stats);
   }
 
   Result<EncodeResult> Encode(const EncodeRequest& request) override {

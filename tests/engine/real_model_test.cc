@@ -8,11 +8,23 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <regex>
 
 #include "engine/llama/llama_engine.h"
 
 namespace inferscale {
 namespace {
+
+// With "?" for every character that is not ASCII.
+std::string AsciiOnly(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80) out += c;
+    if (byte >= 0xC0) out += '?';
+  }
+  return out;
+}
 
 class RealModel : public testing::Test {
  protected:
@@ -202,6 +214,38 @@ TEST_F(RealModel, EndOfTurnIsReportedButNotShown) {
   EXPECT_EQ(answer.text.find("<|im_end|>"), std::string::npos);
   EXPECT_EQ(engine_->Detokenize(answer.tokens), answer.text);
   EXPECT_EQ(engine_->Detokenize(std::span(&answer.tokens.back(), 1)), "");
+}
+
+TEST_F(RealModel, AGrammarIsKept) {
+  Prompt prompt;
+  prompt.tokens = engine_->format().Header("Answer.").value();
+  const auto tail = engine_->format().Tail("How are you?").value();
+  prompt.tokens.insert(prompt.tokens.end(), tail.begin(), tail.end());
+  const std::regex wanted("(yes|no), [0-9]+ \"[^\"]{1,3}\"\\.");
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    GenerateRequest request{.prompt = prompt, .sampling = {}};
+    request.sampling.grammar =
+        R"(root ::= ("yes" | "no") ", " [0-9] ("5" | "7")+ " \"" [^"\x00-\x1f]{1,3} "\".")";
+    request.sampling.temperature = seed == 0 ? 0.0F : 3.0F;
+    request.sampling.seed = seed;
+    request.sampling.max_tokens = 200;
+    auto generation = engine_->Start(std::move(request)).value();
+    std::string answer;
+    while (true) {
+      const auto piece = generation->Next().value();
+      if (!piece) break;
+      answer += *piece;
+    }
+    if (generation->finish_reason() != FinishReason::kStop) continue;  // a long number
+    // A character may have several bytes.
+    const std::string ascii = AsciiOnly(answer);
+    EXPECT_TRUE(std::regex_match(ascii, wanted)) << seed << ": " << answer;
+  }
+  GenerateRequest wrong{.prompt = prompt, .sampling = {}};
+  wrong.sampling.grammar = "root ::= (";
+  const auto refused = engine_->Start(std::move(wrong));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalid);
 }
 
 TEST_F(RealModel, StopStringEndsTheAnswer) {

@@ -42,7 +42,7 @@ class MemoryApiTest : public testing::Test {
     AppOptions options;
     options.data_dir = dir_.string();
     options.arena_bytes = 16 << 20;
-    app_ = OpenApp(options, ToyModels(std::make_shared<ToyLog>())).value();
+    app_ = OpenApp(options, ToyModels(log_)).value();
     keys_ = KeyStore::Open(clock_, (dir_ / "keys.db").string()).value();
     gatekeeper_ = std::make_unique<Gatekeeper>(*keys_, clock_, GatekeeperOptions{});
     gateway_ = std::make_unique<Gateway>(*app_, clock_, AskRequest{}, gatekeeper_.get());
@@ -88,6 +88,7 @@ class MemoryApiTest : public testing::Test {
   SystemClock clock_;
   const std::filesystem::path dir_ = std::filesystem::temp_directory_path() /
                                      ("inferscale-memory-api-" + std::to_string(getpid()));
+  std::shared_ptr<ToyLog> log_ = std::make_shared<ToyLog>();
   std::unique_ptr<App> app_;
   std::unique_ptr<KeyStore> keys_;
   std::unique_ptr<Gatekeeper> gatekeeper_;
@@ -328,8 +329,25 @@ TEST_F(MemoryApiTest, NumbersAreForAdministrators) {
 
 TEST_F(MemoryApiTest, WhatIsNotOfferedSaysSo) {
   EXPECT_EQ(Ask("POST", "/v1/exports/", "{}").status, 501U);
-  EXPECT_EQ(Ask("POST", "/memories", R"({"messages": "x", "user_id": "a", "infer": true})").status,
-            400U);
+}
+
+TEST_F(MemoryApiTest, InferKeepsWhatTheModelSays) {
+  const std::string id = Add("Ana lives in Rome");
+  log_->answers = {R"({"facts": [{"text": "Ana lives in Lisbon", "replaces": 1},
+                                 {"text": "Ana has a dog", "replaces": null}]})",
+                   R"({"facts": [{"text": "ana has a dog", "replaces": null}]})", "no JSON"};
+  const std::string body = R"({"messages": "Ana moved", "user_id": "ana", "infer": true})";
+  const Reply reply = Ask("POST", "/memories", body);
+  ASSERT_EQ(reply.status, 200U) << reply.text;
+  const json::array& results = reply.body.at("results").as_array();
+  ASSERT_EQ(results.size(), 2U) << reply.text;
+  EXPECT_EQ(results[0].at("event"), "UPDATE");
+  EXPECT_EQ(results[0].at("id"), json::string(id));
+  EXPECT_EQ(results[0].at("memory"), "Ana lives in Lisbon");
+  EXPECT_EQ(results[0].at("previous_memory"), "Ana lives in Rome");
+  EXPECT_EQ(results[1].at("event"), "ADD");
+  EXPECT_EQ(Ask("POST", "/memories", body).body.at("results").at(0).at("event"), "NONE");
+  EXPECT_EQ(Ask("POST", "/memories", body).status, 503U);  // the model's fault, and it may pass
 }
 
 }  // namespace

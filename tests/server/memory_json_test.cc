@@ -13,9 +13,9 @@ using ::testing::Not;
 constexpr int64_t kNow = 1'717'200'000'000;  // 2024-06-01
 
 std::vector<Fact> Add(const std::string& body) {
-  auto facts = ParseMemoryAdd(body, "t1", kNow);
-  EXPECT_TRUE(facts) << body << ": " << facts.error().message;
-  return facts.value_or(std::vector<Fact>{});
+  auto add = ParseMemoryAdd(body, "t1", kNow);
+  EXPECT_TRUE(add) << body << ": " << add.error().message;
+  return add.value_or(MemoryAdd{}).messages;
 }
 
 TEST(MemoryAdd, EveryMessageIsAFact) {
@@ -46,6 +46,12 @@ TEST(MemoryAdd, OtherFormsOfMessagesAndIds) {
   EXPECT_EQ(Add(R"({"user_id": "a", "tenant": "t2", "messages": "x"})")[0].scope.tenant, "t1");
 }
 
+TEST(MemoryAdd, FactsAreDrawnFromMessagesIfItSaysSo) {
+  EXPECT_FALSE(ParseMemoryAdd(R"({"user_id": "a", "messages": "x"})", "t1", kNow)->infer);
+  EXPECT_TRUE(
+      ParseMemoryAdd(R"({"user_id": "a", "messages": "x", "infer": true})", "t1", kNow)->infer);
+}
+
 TEST(MemoryAdd, WhatIsWrongIsSaidWithoutTheText) {
   const auto refuse = [](const std::string& more) {
     const auto facts = ParseMemoryAdd(
@@ -56,7 +62,7 @@ TEST(MemoryAdd, WhatIsWrongIsSaidWithoutTheText) {
   EXPECT_THAT(refuse(""), HasSubstr("At least one identifier"));
   EXPECT_THAT(refuse(R"(, "user_id": "")"), HasSubstr("At least one identifier"));
   EXPECT_THAT(refuse(R"(, "user_id": 5)"), HasSubstr("'user_id'"));
-  EXPECT_THAT(refuse(R"(, "user_id": "a", "infer": true)"), HasSubstr("'infer'"));
+  EXPECT_THAT(refuse(R"(, "user_id": "a", "infer": "yes")"), HasSubstr("'infer'"));
   EXPECT_THAT(refuse(R"(, "user_id": "a", "app_id": "x")"), HasSubstr("'app_id'"));
   EXPECT_THAT(refuse(R"(, "user_id": "a", "memory_type": "x")"), HasSubstr("'memory_type'"));
   EXPECT_THAT(refuse(R"(, "user_id": "a", "metadata": "secret")"), HasSubstr("'metadata'"));

@@ -14,6 +14,7 @@ namespace inferscale {
 
 using LlamaModelPtr = std::unique_ptr<llama_model, CDeleter<llama_model_free>>;
 using LlamaContextPtr = std::unique_ptr<llama_context, CDeleter<llama_free>>;
+using LlamaSamplerPtr = std::unique_ptr<llama_sampler, CDeleter<llama_sampler_free>>;
 using GgufPtr = std::unique_ptr<gguf_context, CDeleter<gguf_free>>;
 using ThreadpoolPtr = std::unique_ptr<ggml_threadpool, CDeleter<ggml_threadpool_free>>;
 

@@ -200,7 +200,12 @@ Status LlamaEngine::CheckPrompt(Prompt& prompt) const {
 Result<std::unique_ptr<Generation>> LlamaEngine::Start(GenerateRequest request) {
   INFERSCALE_TRY(CheckSampling(request.sampling));
   INFERSCALE_TRY(CheckPrompt(request.prompt));
+  std::optional<Grammar> grammar;
+  if (const std::string& text = request.sampling.grammar; !text.empty()) {
+    INFERSCALE_ASSIGN(grammar, Grammar::Parse(llama_model_get_vocab(model_.get()), text));
+  }
   auto task = std::make_unique<Task>(std::move(request));
+  task->grammar = std::move(grammar);
   auto generation = std::make_unique<ChannelGeneration>(task->channel);
   INFERSCALE_TRY(scheduler_->Submit(std::move(task)));
   return generation;

@@ -93,7 +93,10 @@ Token Sampler::Draw(std::span<const Candidate> candidates, double total) {
     left -= double{candidate.weight};
     if (left < 0) return candidate.token;
   }
-  return candidates.back().token;  // rounding left a rest
+  // Rounding left a rest. A token of no weight may not come.
+  const auto last = std::find_if(candidates.rbegin(), candidates.rend(),
+                                 [](const Candidate& one) { return one.weight > 0; });
+  return last == candidates.rend() ? candidates.back().token : last->token;
 }
 
 }  // namespace inferscale

@@ -143,7 +143,11 @@ void Slot::TakeOutputs() {
 }
 
 void Slot::Emit(std::span<const float> logits) {
-  const Token token = task_->sampler.Sample(logits);
+  const std::optional<Token> chosen = task_->grammar
+                                          ? task_->grammar->Choose(logits, task_->sampler)
+                                          : task_->sampler.Sample(logits);
+  if (!chosen) return Finish(FinishReason::kStop);
+  const Token token = *chosen;
   task_->generated.push_back(token);
   if (task_->generated.size() == 1) {
     GenerateStats& stats = task_->stats;

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/llama/batch.h"
 #include "engine/llama/channel.h"
+#include "engine/llama/grammar.h"
 #include "engine/llama/sampler.h"
 #include "engine/llama/sequence_kv.h"
 #include "engine/llama/text_stream.h"
@@ -32,6 +33,7 @@ struct Task {
   uint32_t max_tokens = 0;
   uint32_t first_output = 0;  // the first token of the prompt whose logits are wanted
   Sampler sampler;
+  std::optional<Grammar> grammar;
   TextStream text;
   std::shared_ptr<Channel> channel = std::make_shared<Channel>();
   std::optional<std::promise<Result<Logits>>> score;

@@ -209,6 +209,7 @@ std::string MakeCompletion(const CompletionBody& body) {
   // As this many bits as JSON and Python agree on.
   if (sampling.temperature > 0) out["seed"] = sampling.seed & std::numeric_limits<int64_t>::max();
   if (!sampling.stop.empty()) out["stop"] = json::value_from(sampling.stop);
+  if (!sampling.grammar.empty()) out["structured_outputs"] = {{"grammar", sampling.grammar}};
   if (!body.stop_tokens.empty()) out["stop_token_ids"] = Ids(body.stop_tokens);
   if (!body.cache_salt.empty()) out["cache_salt"] = body.cache_salt;
   if (body.stream) out["stream_options"] = {{"include_usage", true}};

@@ -172,7 +172,8 @@ TEST_F(VllmEngineTest, StreamsCutAnywhereGiveTheSameAnswer) {
 
 TEST_F(VllmEngineTest, SendsThePlanAndCountsWhatWasTaken) {
   Open();
-  const GenerateRequest request = AskWithPlan();
+  GenerateRequest request = AskWithPlan();
+  request.sampling.grammar = "root ::= \"a\"";
   auto generation = engine_->Start(request);
   ASSERT_TRUE(generation);
   EXPECT_EQ(Text(**generation), server_.be().text);
@@ -182,6 +183,7 @@ TEST_F(VllmEngineTest, SendsThePlanAndCountsWhatWasTaken) {
   EXPECT_EQ(std::string_view(op.at("spans").as_string()).substr(56),
             "050000000300000002000000" + request.prompt.spans[1].key.Hex());
   EXPECT_EQ(body.at("stop_token_ids"), boost::json::array{FakeVllm::kEnd});
+  EXPECT_EQ(body.at("structured_outputs").at("grammar"), "root ::= \"a\"");
   const GenerateStats& stats = (*generation)->stats();
   EXPECT_EQ(stats.injected_tokens, 8U);
   EXPECT_FALSE(stats.injected_is_planned);
