@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from inferscale.bench import arms, datasets, report, runs, server, worker
+from inferscale.bench import arms, datasets, judge, report, runs, server, worker
 
 DEFAULT_ARMS = ["text", "kv", "shuffled", "none"]
 
@@ -67,6 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--to", type=Path, help="STEM of STEM.md, .json, .svg (default: RUN/report)")
     verb.add_argument("--margin", type=float, default=1.0, help="points of F1 and of rank-1")
     verb.add_argument("--seed", type=int, default=0, help="of the resampling")
+    verb = verbs.add_parser("judge", help="Has a model say which answers of a run are right")
+    verb.add_argument("run", type=Path, help="folder of the run")
+    verb.add_argument("--prompt", choices=list(judge.PROMPTS), default="strict")
+    verb.add_argument("--server", required=True, help="base URL of an OpenAI-compatible server")
+    verb.add_argument("--server-model", required=True, help="the judge")
     return parser
 
 
@@ -118,10 +123,16 @@ def _report(args: argparse.Namespace) -> None:
         print(path)
 
 
+def _judge(args: argparse.Namespace) -> None:
+    asked = _server(args)
+    assert asked is not None  # --server is required
+    print(judge.judge(args.run / "run.jsonl", asked, args.prompt, _say))
+
+
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
-        _report(args) if args.verb == "report" else _run(args)
+        {"report": _report, "judge": _judge}.get(args.verb, _run)(args)
     except KeyboardInterrupt:
         _say("interrupted; the same command goes on")
         return 130

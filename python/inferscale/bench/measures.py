@@ -66,6 +66,7 @@ MEASURES: dict[str, tuple[str, bool | None, str]] = {
     "rank1": ("gold ranked first", True, "%"),
     "f1": ("token F1", True, "%"),
     "exact": ("exact match", True, "%"),
+    "judged": ("judged right", True, "%"),
     "refused": ("refused", None, "%"),
     "recall": ("evidence in the prompt", True, "%"),
 }
@@ -85,6 +86,8 @@ def measure(
         return out
     out["f1"] = token_f1(answer, question["answer"])
     out["exact"] = exact_match(answer, question["answer"])
+    if (right := question.get("verdicts", {}).get(answer)) is not None:
+        out["judged"] = float(right)
     if question["evidence"]:
         out["recall"] = evidence_recall(arm["facts"], question["evidence"])
     if "kl" not in arm:  # a server's answer

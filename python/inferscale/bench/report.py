@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferscale.bench import runs
+from inferscale.bench import judge, runs
 from inferscale.bench.arms import Arm
 from inferscale.bench.measures import MEASURES, measure
 from inferscale.bench.statistics import Estimate, NonInferiority, estimate, non_inferiority
 
 # In which an arm must not be worse than text, and by how much it may be (NLL: nats a token).
-MARGINS = {"f1": 0.01, "rank1": 0.01, "nll": 0.03}
+MARGINS = {"f1": 0.01, "rank1": 0.01, "judged": 0.01, "nll": 0.03}
 
 
 @dataclass
@@ -36,6 +36,11 @@ class Report:
     run: dict[str, Any]
     questions: int
     rows: list[Row]
+    judge: dict[str, Any] | None = None
+
+    def measures(self) -> list[str]:
+        """That any arm has."""
+        return [what for what in MEASURES if any(what in row.measures for row in self.rows)]
 
 
 @dataclass
@@ -103,13 +108,16 @@ def make(path: Path, margins: dict[str, float] | None = None, seed: int = 0) -> 
     header, questions, _ = runs.read(path)
     if not questions:
         raise runs.RunError(f"{path}: no question is answered yet")
+    verdicts = judge.read(path)
+    for question in questions if verdicts else []:
+        question["verdicts"] = verdicts.right.get(question["id"], {})
     arms = [Arm(**{k: v for k, v in arm.items() if k != "name"}) for arm in header["arms"]]
     rows = [
         _row(questions, arm, facts, margins or MARGINS, seed)
         for facts in header["facts"]
         for arm in arms
     ]
-    return Report(header, len(questions), rows)
+    return Report(header, len(questions), rows, verdicts and verdicts.about())
 
 
 # ---- Markdown ----------------------------------------------------------------------------------
@@ -162,6 +170,11 @@ def _setup(report: Report) -> list[str]:
                 f"- encoding {name}: {told['stored_tokens']:,} tokens of {told['facts']:,} facts, "
                 f"{ratio:.2f} computed for one stored, {told['ms'] / 1000:.0f} s"
             )
+    if report.judge:
+        lines.append(
+            f"- judge: {report.judge['judge']}, the {report.judge['prompt']} prompt; of answers "
+            f"known to be wrong it takes {100 * report.judge['wrong_accepted']:.1f} % for right"
+        )
     return [*lines, ""]
 
 
@@ -194,11 +207,12 @@ def markdown(report: Report, plot: str) -> str:
     for facts in report.run["facts"]:
         rows = [row for row in report.rows if row.facts == facts]
         lines += [f"## {facts} facts", ""]
-        head = ["arm", *(f"{title}, {unit}" for title, _, unit in MEASURES.values())]
+        shown = report.measures()
+        head = ["arm", *(f"{MEASURES[m][0]}, {MEASURES[m][2]}" for m in shown)]
         lines += _table(
             head,
             (
-                [row.arm, *(_cell(row.measures.get(m), MEASURES[m][2]) for m in MEASURES)]
+                [row.arm, *(_cell(row.measures.get(m), MEASURES[m][2]) for m in shown)]
                 for row in rows
             ),
         )

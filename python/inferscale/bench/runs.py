@@ -160,8 +160,8 @@ def run(plan: Plan, say: Callable[[str], None]) -> Path:
         if header:
             _check_same(path, header, wanted)
         else:
-            _append(out, {"run": wanted})
-        _answer(plan, worker, waiting, lambda row: _append(out, row), say)
+            append(out, {"run": wanted})
+        _answer(plan, worker, waiting, lambda row: append(out, row), say)
     return path
 
 
@@ -179,7 +179,7 @@ def _ask_server(
             results[key(arm, facts)] = {**told, "facts": results[text]["facts"]}
 
 
-def _append(out: Any, row: dict[str, Any]) -> None:
+def append(out: Any, row: dict[str, Any]) -> None:
     out.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     out.flush()
     os.fsync(out.fileno())
@@ -205,6 +205,8 @@ def _answer(
                 "id": question.id,
                 "conversation": question.conversation,
                 "category": question.category,
+                "question": question.text,
+                "wrong": list(question.wrong),
                 "answer": question.answer,
                 "evidence": list(question.evidence),
                 "arms": results,

@@ -25,11 +25,19 @@ class Server:
         self, system: str, lines: list[str], question: str, max_tokens: int
     ) -> dict[str, Any]:
         """The answer to a question below the lines of its memory, as a worker tells of an arm's."""
+        return self._complete(f"{system}\n{''.join(lines)}", question, max_tokens)
+
+    def say(self, system: str, text: str, max_tokens: int) -> str:
+        """What it replies."""
+        reply: str = self._complete(system, text, max_tokens)["answer"]
+        return reply
+
+    def _complete(self, system: str, text: str, max_tokens: int) -> dict[str, Any]:
         body = {
             "model": self.model,
             "messages": [
-                {"role": "system", "content": f"{system}\n{''.join(lines)}"},
-                {"role": "user", "content": question},
+                {"role": "system", "content": system},
+                {"role": "user", "content": text},
             ],
             "temperature": 0,
             "max_tokens": max_tokens,
