@@ -19,15 +19,16 @@ constexpr uint64_t kWholeSession = 1;
 // Room behind the whole conversation: the same for all questions, so that they share its tokens.
 constexpr size_t kTailRoom = 512;
 constexpr size_t kMostArms = 256;
-constexpr size_t kMostOptions = 256;
+constexpr size_t kMostTexts = 1024;
 constexpr int64_t kMost = 1 << 20;
 
-constexpr std::array<std::pair<std::string_view, ScoreMemory>, 5> kMemories = {{
+constexpr std::array<std::pair<std::string_view, ScoreMemory>, 6> kMemories = {{
     {"kv", ScoreMemory::kKv},
     {"text", ScoreMemory::kText},
     {"none", ScoreMemory::kNone},
     {"shuffled", ScoreMemory::kShuffled},
     {"all", ScoreMemory::kAll},
+    {"given", ScoreMemory::kGiven},
 }};
 
 // ---- reading a request -------------------------------------------------------------------------
@@ -51,6 +52,21 @@ Status ReadCount(const json::object& object, std::string_view key, int64_t least
   return {};
 }
 
+Result<std::vector<std::string>> ReadTexts(const json::value& value, std::string_view key) {
+  const json::array* list = value.if_array();
+  if (list == nullptr || list->size() > kMostTexts) {
+    return Fail(Code::kInvalid, "'{}' must be a list of at most {} texts", key, kMostTexts);
+  }
+  std::vector<std::string> texts;
+  for (const json::value& one : *list) {
+    if (!one.is_string() || one.get_string().empty()) {
+      return Fail(Code::kInvalid, "'{}' must be texts", key);
+    }
+    texts.emplace_back(one.get_string());
+  }
+  return texts;
+}
+
 Result<ScoreArm> ReadArm(const json::value& value, const AppOptions& defaults) {
   const json::object* object = value.if_object();
   if (object == nullptr) return Fail(Code::kInvalid, "an arm must be an object");
@@ -72,9 +88,12 @@ Result<ScoreArm> ReadArm(const json::value& value, const AppOptions& defaults) {
   const auto* found = std::find_if(kMemories.begin(), kMemories.end(),
                                    [&](const auto& known) { return known.first == memory; });
   if (found == kMemories.end()) {
-    return Fail(Code::kInvalid, "'memory' must be kv, text, none, shuffled or all");
+    return Fail(Code::kInvalid, "'memory' must be kv, text, none, shuffled, all or given");
   }
   arm.memory = found->second;
+  if (const json::value* given = object->if_contains("given")) {
+    INFERSCALE_ASSIGN(arm.given, ReadTexts(*given, "given"));
+  }
   return arm;
 }
 
@@ -155,15 +174,7 @@ Result<ScoreRequest> ParseScoreRequest(std::string_view line, const AppOptions& 
   if (request.user.empty()) return Fail(Code::kInvalid, "'user' is missing");
   if (request.question.empty()) return Fail(Code::kInvalid, "'question' is missing");
   if (const json::value* options = object->if_contains("options")) {
-    if (!options->is_array() || options->get_array().size() > kMostOptions) {
-      return Fail(Code::kInvalid, "'options' must be a list of at most {} texts", kMostOptions);
-    }
-    for (const json::value& option : options->get_array()) {
-      if (!option.is_string() || option.get_string().empty()) {
-        return Fail(Code::kInvalid, "'options' must be texts");
-      }
-      request.options.emplace_back(option.get_string());
-    }
+    INFERSCALE_ASSIGN(request.options, ReadTexts(*options, "options"));
   }
   const json::value* arms = object->if_contains("arms");
   if (arms == nullptr || !arms->is_array() || arms->get_array().empty() ||
@@ -174,6 +185,15 @@ Result<ScoreRequest> ParseScoreRequest(std::string_view line, const AppOptions& 
     INFERSCALE_ASSIGN(request.arms.emplace_back(), ReadArm(arm, defaults));
   }
   return request;
+}
+
+Result<std::optional<std::vector<std::string>>> ParseEmbedRequest(std::string_view line) {
+  json::error_code failed;
+  const json::value value = json::parse(line, failed);
+  const json::object* object = failed ? nullptr : value.if_object();
+  const json::value* texts = object == nullptr ? nullptr : object->if_contains("embed");
+  if (texts == nullptr) return std::nullopt;
+  return ReadTexts(*texts, "embed");
 }
 
 // ---- Scorer ------------------------------------------------------------------------------------
@@ -231,24 +251,43 @@ Result<Scorer::Composed> Scorer::Compose(const ScoreRequest& request, const Scor
 
 Result<Scorer::Composed> Scorer::WholeConversation(const ScoreRequest& request,
                                                    const ScoreArm& arm) {
+  INFERSCALE_ASSIGN(std::vector<Fact> facts, AllOf(arm, request.user));
+  return Lines(request, std::move(facts));
+}
+
+Result<Scorer::Composed> Scorer::GivenFacts(const ScoreRequest& request, const ScoreArm& arm) {
+  INFERSCALE_ASSIGN(std::vector<Fact> all, AllOf(arm, request.user));
+  std::unordered_map<std::string, Fact*> by_name;
+  for (Fact& fact : all) by_name.emplace(NameOf(fact), &fact);
+  std::vector<Fact> facts;
+  for (const std::string& name : arm.given) {
+    // What says the same as an earlier fact is not kept.
+    const auto found = by_name.find(name);
+    if (found != by_name.end()) facts.push_back(*found->second);
+  }
+  return Lines(request, std::move(facts));
+}
+
+Result<std::vector<Fact>> Scorer::AllOf(const ScoreArm& arm, const std::string& user) {
   INFERSCALE_ASSIGN(App * app, AppFor(arm));
+  const Scope scope{.tenant = Scope{}.tenant, .user = user, .agent = "", .run = ""};
+  return app->facts().List({.scope = scope, .limit = SIZE_MAX / 2});
+}
+
+Result<Scorer::Composed> Scorer::Lines(const ScoreRequest& request, std::vector<Fact> facts) {
   const PromptFormat& format = engine_->format();
   INFERSCALE_ASSIGN(std::vector<Token> header, format.Header(options_.system));
   INFERSCALE_ASSIGN(const std::vector<Token> tail, format.Tail(request.question));
-  const Scope scope{.tenant = Scope{}.tenant, .user = request.user, .agent = "", .run = ""};
-  INFERSCALE_ASSIGN(
-      std::vector<Fact> facts,
-      app->facts().List({.scope = scope, .limit = SIZE_MAX / 2, .newest_first = true}));
   const size_t taken = header.size() + std::max(kTailRoom, tail.size() + request.max_tokens);
   const size_t context = engine_->info().context_tokens;
   size_t room = context - std::min(context, taken);
   std::vector<std::vector<Token>> lines;
   Composed whole;
-  for (Fact& fact : facts) {
-    INFERSCALE_ASSIGN(std::vector<Token> line, format.Text(RenderFact(fact)));
+  for (auto fact = facts.rbegin(); fact != facts.rend(); ++fact) {
+    INFERSCALE_ASSIGN(std::vector<Token> line, format.Text(RenderFact(*fact)));
     if (line.size() > room) break;
     room -= line.size();
-    whole.facts.push_back({.fact = std::move(fact), .tokens = static_cast<uint32_t>(line.size())});
+    whole.facts.push_back({.fact = std::move(*fact), .tokens = static_cast<uint32_t>(line.size())});
     lines.push_back(std::move(line));
   }
   std::reverse(whole.facts.begin(), whole.facts.end());
@@ -315,6 +354,8 @@ Result<json::object> Scorer::ScoreOne(const ScoreRequest& request, const ScoreAr
   INFERSCALE_ASSIGN(const auto reference, Reference(request, text, references));
   if (arm.memory == ScoreMemory::kAll) {
     INFERSCALE_ASSIGN(composed, WholeConversation(request, arm));
+  } else if (arm.memory == ScoreMemory::kGiven) {
+    INFERSCALE_ASSIGN(composed, GivenFacts(request, arm));
   } else if (arm.memory == ScoreMemory::kNone) {
     INFERSCALE_ASSIGN(composed, Compose(request, arm, MemoryMode::kNone));
   } else if (arm.memory == ScoreMemory::kShuffled) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,9 +22,9 @@
 
 namespace inferscale {
 
-// How memory reaches the model: the three of MemoryMode, the text with its episodes shuffled, or
-// the newest turns of the user as far as the context goes.
-enum class ScoreMemory : uint8_t { kKv, kText, kNone, kShuffled, kAll };
+// How memory reaches the model: the three of MemoryMode, the text with its episodes shuffled, the
+// newest turns of the user as far as the context goes, or the facts that the request names.
+enum class ScoreMemory : uint8_t { kKv, kText, kNone, kShuffled, kAll, kGiven };
 
 struct ScoreArm {
   ScoreMemory memory = ScoreMemory::kKv;
@@ -31,6 +33,7 @@ struct ScoreArm {
   uint32_t episode = 0;
   KvCodec codec = KvCodec::kNone;
   ComposeOptions compose{};
+  std::vector<std::string> given{};  // of kGiven: the "id" of facts' metadata, or ids; in order
 };
 
 struct ScoreRequest {
@@ -48,6 +51,10 @@ struct ScoreRequest {
 // members. kInvalid says which one is wrong and quotes nothing.
 Result<ScoreRequest> ParseScoreRequest(std::string_view line, const AppOptions& defaults);
 
+// {"embed": ["...", ...]} instead: texts that a peer wants as vectors of the same embedder; nullopt
+// for any other line.
+Result<std::optional<std::vector<std::string>>> ParseEmbedRequest(std::string_view line);
+
 // Data directories are opened as they are asked for and share one model. Used by one thread.
 class Scorer {
  public:
@@ -56,6 +63,9 @@ class Scorer {
   const ModelInfo& model() const { return engine_->info(); }
   // One object for each arm, in order: docs/quality.md names its members.
   Result<boost::json::array> Score(const ScoreRequest& request);
+  Result<std::vector<std::vector<float>>> Embed(std::span<const std::string> texts) {
+    return embedder_->Embed(texts);
+  }
 
  private:
   struct Measured;
@@ -70,6 +80,11 @@ class Scorer {
                                        References& references);
   Result<Composed> Compose(const ScoreRequest& request, const ScoreArm& arm, MemoryMode mode);
   Result<Composed> WholeConversation(const ScoreRequest& request, const ScoreArm& arm);
+  Result<Composed> GivenFacts(const ScoreRequest& request, const ScoreArm& arm);
+  // All of a user's, oldest first.
+  Result<std::vector<Fact>> AllOf(const ScoreArm& arm, const std::string& user);
+  // A prompt of text with the last of these facts, as many as the context holds.
+  Result<Composed> Lines(const ScoreRequest& request, std::vector<Fact> facts);
   // Full prefill of the composition that the arm's numbers are compared with; measured once.
   Result<std::shared_ptr<const Measured>> Reference(const ScoreRequest& request, const Prompt& text,
                                                     References& references);

@@ -25,7 +25,20 @@ json::object Failed(const Error& error) {
   return {{"error", {{"code", std::string(CodeName(error.code))}, {"message", error.message}}}};
 }
 
+json::object Embedded(Scorer& scorer, const std::vector<std::string>& texts) {
+  const auto vectors = scorer.Embed(texts);
+  if (!vectors) return Failed(vectors.error());
+  json::array out;
+  for (const std::vector<float>& vector : *vectors) {
+    out.emplace_back(json::array(vector.begin(), vector.end()));
+  }
+  return {{"vectors", std::move(out)}};
+}
+
 json::object Reply(Scorer& scorer, const std::string& line, const AppOptions& defaults) {
+  const auto texts = ParseEmbedRequest(line);
+  if (!texts) return Failed(texts.error());
+  if (*texts) return Embedded(scorer, **texts);
   const auto request = ParseScoreRequest(line, defaults);
   if (!request) return Failed(request.error());
   auto arms = scorer.Score(*request);

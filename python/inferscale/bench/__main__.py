@@ -31,7 +31,8 @@ def _add_run_options(verb: argparse.ArgumentParser) -> None:
         "--arms",
         nargs="+",
         default=DEFAULT_ARMS,
-        help="text, kv[:setting=value,...], shuffled, none, all, article (default: %(default)s)",
+        help="text, kv[:setting=value,...], shuffled, none, all, mem0, article "
+        "(default: %(default)s)",
     )
     add("--facts", type=_counts, default=[20, 50], help="20,50: facts in a prompt")
     add(

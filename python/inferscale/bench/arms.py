@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-MEMORIES = ("kv", "text", "shuffled", "none", "all")
+MEMORIES = ("kv", "text", "shuffled", "none", "all", "mem0")
 CODECS = ("none", "int8", "fp8")
 ARTICLE_WINDOWS = (0, 5, 20, 50)
 
@@ -28,7 +28,8 @@ class Store:
 class Arm:
     """One way. `text` is full prefill of the same composition, `server` the same text answered by
     a server, `shuffled` full prefill of its episodes in another order, `all` the newest turns as
-    far as the context goes. The defaults are the application's."""
+    far as the context goes, `mem0` the turns that Mem0 finds, as text. The defaults are the
+    application's."""
 
     memory: str
     window: str = "anchor(20)"
@@ -43,10 +44,8 @@ class Arm:
     @property
     def name(self) -> str:
         """Of what matters for this memory."""
-        if self.memory == "none":
-            return "none"
-        if self.memory == "all":
-            return "all"
+        if self.memory in ("none", "all", "mem0"):
+            return self.memory
         words = [self.memory, f"e{self.episode}"]
         if self.memory == "kv":
             words += [self.window, f"m{self.plain}"]

@@ -109,15 +109,16 @@ def make(path: Path, margins: dict[str, float] | None = None, seed: int = 0) -> 
     if not questions:
         raise runs.RunError(f"{path}: no question is answered yet")
     verdicts = judge.read(path)
-    for question in questions if verdicts else []:
-        question["verdicts"] = verdicts.right.get(question["id"], {})
+    if verdicts is not None:
+        for question in questions:
+            question["verdicts"] = verdicts.right.get(question["id"], {})
     arms = [Arm(**{k: v for k, v in arm.items() if k != "name"}) for arm in header["arms"]]
     rows = [
         _row(questions, arm, facts, margins or MARGINS, seed)
         for facts in header["facts"]
         for arm in arms
     ]
-    return Report(header, len(questions), rows, verdicts and verdicts.about())
+    return Report(header, len(questions), rows, verdicts.about() if verdicts else None)
 
 
 # ---- Markdown ----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import numpy as np
 
 from inferscale.bench.arms import Arm
 from inferscale.bench.datasets import DataSet, Question
+from inferscale.bench.mem0_peer import Mem0
 from inferscale.bench.server import Server, ServerError
 from inferscale.bench.worker import Worker, WorkerError, fill
 
@@ -102,10 +103,16 @@ def _check_same(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> No
             raise RunError(f"{path} is of another run: its {name} differs. Choose another --out")
 
 
-def _request(plan: Plan, question: Question) -> dict[str, Any]:
+def _request(plan: Plan, question: Question, peer: Mem0 | None) -> dict[str, Any]:
+    def given(arm: Arm, facts: int) -> list[str]:
+        if arm.memory != "mem0" or peer is None:
+            return []
+        return peer.find(question.conversation, question.text, facts)[::-1]  # the best last
+
     arms = [
         {
-            "memory": arm.memory,
+            "memory": "given" if arm.memory == "mem0" else arm.memory,
+            "given": given(arm, facts),
             "data_dir": str(plan.folder / "stores" / arm.store.folder),
             "window": arm.window,
             "episode": arm.episode,
@@ -161,7 +168,12 @@ def run(plan: Plan, say: Callable[[str], None]) -> Path:
             _check_same(path, header, wanted)
         else:
             append(out, {"run": wanted})
-        _answer(plan, worker, waiting, lambda row: append(out, row), say)
+        peer = None
+        if any(arm.memory == "mem0" for arm in plan.arms):
+            say("Mem0 reads the conversations")
+            peer = Mem0(plan.folder / "mem0", worker.embed)
+            peer.remember(plan.data.conversations)
+        _answer(plan, worker, peer, waiting, lambda row: append(out, row), say)
     return path
 
 
@@ -188,6 +200,7 @@ def append(out: Any, row: dict[str, Any]) -> None:
 def _answer(
     plan: Plan,
     worker: Worker,
+    peer: Mem0 | None,
     waiting: Sequence[Question],
     append: Callable[[dict[str, Any]], None],
     say: Callable[[str], None],
@@ -196,7 +209,7 @@ def _answer(
     names = [key(arm, facts) for facts in plan.facts for arm in plan.arms]
     for number, question in enumerate(waiting, 1):
         try:
-            results = dict(zip(names, worker.score(_request(plan, question)), strict=True))
+            results = dict(zip(names, worker.score(_request(plan, question, peer)), strict=True))
             _ask_server(plan, question, worker.model["system"], results)
         except (WorkerError, ServerError) as error:
             raise type(error)(f"question {question.id}: {error}") from error

@@ -101,6 +101,15 @@ class Worker:
 
     def score(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """One object for each arm of the request."""
+        arms: list[dict[str, Any]] = self._ask(request)["arms"]
+        return arms
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Vectors of its own embedder."""
+        vectors: list[list[float]] = self._ask({"embed": list(texts)})["vectors"]
+        return vectors
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -110,8 +119,7 @@ class Worker:
         reply = self._read()
         if "error" in reply:
             raise WorkerError(reply["error"]["message"])
-        arms: list[dict[str, Any]] = reply["arms"]
-        return arms
+        return reply
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None

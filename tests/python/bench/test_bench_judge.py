@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-
 from inferscale.bench import judge, report, runs
 from inferscale.bench.server import Server, ServerError
 

@@ -70,7 +70,7 @@ def ran(
     words = ["own", str(folder), "--out", str(folder / "out"), "--bin", str(inferscale_bin)]
     words += ["--model", str(chat_model), "--embed-model", str(embed_model), "--facts", "8"]
     words += ["--max-tokens", "8", "--context", "1024", "--threads", "1", "--arms", "kv:plain=1"]
-    words += ["kv:window=window(2),episode=1,plain=0", "shuffled", "none", "all"]
+    words += ["kv:window=window(2),episode=1,plain=0", "shuffled", "none", "all", "mem0"]
     subprocess.run(
         [sys.executable, "-m", "inferscale.bench", *words],
         env={**os.environ, "PYTHONPATH": str(root / "python"), "HOME": str(folder)},
@@ -117,6 +117,14 @@ def test_other_arms(ran: list[dict[str, Any]]) -> None:
     assert everything["prompt_tokens"] > text["prompt_tokens"]
     assert len(text["facts"]) == 8
     assert "t1" in text["facts"]
+
+
+def test_mem0_finds_turns_by_itself(ran: list[dict[str, Any]]) -> None:
+    found = ran[0]["arms"]["mem0 @8"]
+    assert len(set(found["facts"])) == 8
+    assert found["facts"][-1] == "t1"  # the nearest, last
+    assert found["injected_tokens"] == 0
+    assert found["prompt_tokens"] > ran[0]["arms"]["none @8"]["prompt_tokens"]
 
 
 def test_an_answer_is_as_likely_as_itself_among_the_options(ran: list[dict[str, Any]]) -> None:
