@@ -25,8 +25,14 @@ CHECK_PACKAGES=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev ccache
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${INFERSCALE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscale}
 
-# A native build runs only on the processor family it was made for, so the key names the instruction set.
+# A native build runs only on the processor family it was made for, so the key names the instruction set. With
+# INFERSCALE_PORTABLE=1 (images to give away) it is that of x86-64 processors since 2013.
+cpu_flags=(-DGGML_NATIVE=ON)
 cpu_key=$( { uname -m; grep -m1 -E '^(flags|Features)' /proc/cpuinfo; } 2>/dev/null | cksum | cut -d' ' -f1)
+if [ "${INFERSCALE_PORTABLE:-}" = 1 ]; then
+  cpu_flags=(-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON)
+  cpu_key=x86-64-v3
+fi
 llama_prefix=$cache/libllama-$LLAMA_PYPI_VERSION-$cpu_key
 py_key=$(printf '%s\n' "${MODEL_PACKAGES[@]}" "${PYTHON_PACKAGES[@]}" | cksum | cut -d' ' -f1)
 venv=$cache/python-$py_key
@@ -102,7 +108,7 @@ libllama() {
   tar -xzf "$work/llama_cpp_python-$LLAMA_PYPI_VERSION.tar.gz" -C "$work" --strip-components=1
   # Static, so that `inferscale` is one file; no OpenMP, so that ThreadSanitizer sees plain threads.
   cmake -S "$work/vendor/llama.cpp" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DGGML_OPENMP=OFF -DGGML_NATIVE=ON \
+    -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DGGML_OPENMP=OFF "${cpu_flags[@]}" \
     -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
     -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DGGML_CCACHE=OFF -DLLAMA_CURL=OFF -DCMAKE_INSTALL_PREFIX="$llama_prefix" \
     -DCMAKE_INSTALL_LIBDIR=lib >"$work/log" 2>&1 &&
