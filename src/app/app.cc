@@ -44,6 +44,20 @@ Result<MemoryMode> ParseMemoryMode(std::string_view name) {
   return Fail(Code::kInvalid, "mode '{}' is none of kv, text, none", name);
 }
 
+std::string_view TierName(Tier tier) {
+  switch (tier) {
+    case Tier::kHost:
+      return "memory";
+    case Tier::kDisk:
+      return "disk";
+    case Tier::kDevice:
+      return "device";
+    case Tier::kEngine:
+      return "engine";
+  }
+  return "unknown";
+}
+
 std::string_view KvCodecName(KvCodec codec) {
   switch (codec) {
     case KvCodec::kNone:

@@ -90,6 +90,8 @@ struct AskRequest {
   const Filter* filter = nullptr;
 };
 
+std::string_view TierName(Tier tier);  // "memory", "disk", "device", "engine"
+
 struct UsedFact {
   Fact fact;
   float score = 0.0F;

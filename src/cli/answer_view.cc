@@ -8,24 +8,6 @@
 #include "cli/fact_view.h"
 
 namespace inferscale {
-namespace {
-
-std::string_view TierName(const UsedFact& used) {
-  if (!used.injected) return "none";
-  switch (used.tier) {
-    case Tier::kHost:
-      return "memory";
-    case Tier::kDisk:
-      return "disk";
-    case Tier::kDevice:
-      return "device";
-    case Tier::kEngine:
-      return "engine";
-  }
-  return "none";
-}
-
-}  // namespace
 
 std::string_view FinishName(FinishReason finish) {
   switch (finish) {
@@ -67,7 +49,8 @@ boost::json::object AnswerToJson(const Answer& answer, MemoryMode mode) {
     item["score"] = used.score;
     item["tokens"] = used.tokens;
     item["injected"] = used.injected;
-    item["tier"] = used.injected ? boost::json::value(TierName(used)) : boost::json::value(nullptr);
+    item["tier"] =
+        used.injected ? boost::json::value(TierName(used.tier)) : boost::json::value(nullptr);
     facts.push_back(std::move(item));
   }
   return {{"answer", answer.text},
@@ -90,7 +73,7 @@ Table ExplainFacts(const std::vector<UsedFact>& facts) {
     if (!line.empty() && line.back() == '\n') line.pop_back();
     table.Add({fmt::format("{}", ++number),
                used.score > 0 ? fmt::format("{:.4f}", used.score) : "-",
-               used.injected ? std::string(TierName(used)) : "prefilled",
+               used.injected ? std::string(TierName(used.tier)) : "prefilled",
                fmt::format("{}", used.tokens), line});
   }
   return table;

@@ -16,6 +16,9 @@ struct Caller {
   std::string tenant;
   Access access = Access::kOpen;
   std::string key_id;  // empty if no key was asked for
+
+  // What is of all tenants together. Whoever needs no key has the machine to themselves.
+  bool SeesAll() const { return access == Access::kAdmin || key_id.empty(); }
 };
 
 }  // namespace inferscale

@@ -153,7 +153,8 @@ json::object Memory(const Answer& answer, MemoryMode mode) {
                      {"text", used.fact.text},
                      {"score", used.score},
                      {"tokens", used.tokens},
-                     {"injected", used.injected}});
+                     {"injected", used.injected},
+                     {"tier", used.injected ? json::value(TierName(used.tier)) : nullptr}});
   }
   const AskTimes& times = answer.times;
   return {{"mode", MemoryModeName(mode)},

@@ -14,6 +14,8 @@
 #include "server/errors.h"
 #include "server/key_api.h"
 #include "server/memory_api.h"
+#include "server/page.h"
+#include "server/status_api.h"
 
 namespace inferscale {
 namespace {
@@ -127,6 +129,8 @@ std::vector<Route> Gateway::MakeRoutes() {
   const auto append = [&](std::vector<Route> more) {
     std::move(more.begin(), more.end(), std::back_inserter(routes));
   };
+  append(StatusRoutes(app_, log_, model_));
+  append(PageRoutes());
   append(MemoryRoutes(app_, clock_));
   if (gatekeeper_ != nullptr) append(KeyRoutes(gatekeeper_->keys()));
   return routes;
@@ -135,33 +139,48 @@ std::vector<Route> Gateway::MakeRoutes() {
 void Gateway::Handle(const HttpRequest& request, HttpResponder& responder) {
   const Stopwatch watch;
   Counted counted(responder);
-  RequestSample sample;
-  Answer(request, counted, sample);
-  sample.status = counted.status();
-  sample.seconds = watch.Ms() / 1000;
-  metrics_.Count(sample);
+  RequestRecord record;
+  record.at_ms = clock_.NowMs();
+  const Route* route = Answer(request, counted, record);
+  record.status = counted.status();
+  record.ms = watch.Ms();
+  metrics_.Count({record.method, record.route, record.status, record.ms / 1000, record.tenant});
+  const bool quiet = route != nullptr && (route->quiet || route->access == Access::kOpen);
+  if (!quiet || record.status >= 400) log_.Add(std::move(record));
 }
 
-void Gateway::Answer(const HttpRequest& request, HttpResponder& responder, RequestSample& sample) {
+const Route* Gateway::Answer(const HttpRequest& request, HttpResponder& responder,
+                             RequestRecord& record) {
   auto found = router_.Find(request.method, request.path);
   if (auto* match = std::get_if<RouteMatch>(&found)) {
-    sample.method = match->route->method;
-    sample.path = match->route->path;
+    const Route* route = match->route;
+    record.method = route->method;
+    record.route = route->path;
     tl::expected<Caller, HttpAnswer> caller = Caller{defaults_.scope.tenant, Access::kWrite, {}};
-    if (gatekeeper_ != nullptr) caller = gatekeeper_->Admit(request, match->route->access);
-    if (!caller) return responder.Send(caller.error());
-    sample.tenant = caller->tenant;
+    if (gatekeeper_ != nullptr) caller = gatekeeper_->Admit(request, route->access);
+    if (!caller) {
+      responder.Send(caller.error());
+      return route;
+    }
+    record.tenant = caller->tenant;
+    record.key_id = caller->key_id;
     auto query = QueryParams::Parse(request.query);
-    if (!query) return SendError(query.error(), responder);
-    return Dispatch(*match->route, {request, *caller, std::move(match->params), *std::move(query)},
-                    responder);
+    if (!query) {
+      SendError(query.error(), responder);
+      return route;
+    }
+    Dispatch(*route, {request, *caller, std::move(match->params), *std::move(query), &record},
+             responder);
+    return route;
   }
   if (const auto* wrong = std::get_if<WrongMethod>(&found)) {
     HttpAnswer answer = ErrorAnswer(405, fmt::format("this route takes {}", wrong->allowed));
     answer.headers.emplace_back("Allow", wrong->allowed);
-    return responder.Send(answer);
+    responder.Send(answer);
+    return nullptr;
   }
   responder.Send(ErrorAnswer(404, "there is no such route"));
+  return nullptr;
 }
 
 void Gateway::Dispatch(const Route& route, const Call& call, HttpResponder& responder) {
@@ -193,6 +212,7 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
     return chat->stream ? stream.Text(text) : !responder.Gone();
   });
   if (!answer) return stream.Failed(answer.error());
+  if (call.record != nullptr) call.record->answer = MakeAnswerRecord(chat->ask.mode, *answer);
   if (answer->finish == FinishReason::kCancelled) return;  // nobody listens
   if (chat->remember) {
     const auto facts = TurnFacts(chat->ask.scope, chat->ask.question, answer->text, clock_.NowMs());

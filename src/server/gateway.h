@@ -12,6 +12,7 @@
 #include "server/gatekeeper.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
+#include "server/request_log.h"
 #include "server/router.h"
 
 namespace inferscale {
@@ -30,8 +31,8 @@ class Gateway {
 
  private:
   std::vector<Route> MakeRoutes();
-  // Fills what a sample says of the route and the tenant.
-  void Answer(const HttpRequest& request, HttpResponder& responder, RequestSample& sample);
+  // Fills what a record says of the route and the caller. The route, if there is one.
+  const Route* Answer(const HttpRequest& request, HttpResponder& responder, RequestRecord& record);
   static void Dispatch(const Route& route, const Call& call, HttpResponder& responder);
   void Chat(const Call& call, HttpResponder& responder);
   std::string Models() const;
@@ -47,6 +48,7 @@ class Gateway {
   const std::string model_;
   const int64_t started_ms_;
   Metrics metrics_;
+  RequestLog log_;
   const Router router_;
 };
 

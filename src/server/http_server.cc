@@ -62,10 +62,13 @@ class Session final : public HttpResponder {
     http::response<http::string_body> response(static_cast<http::status>(answer.status), version_);
     response.set(http::field::server, kServerName);
     response.set(http::field::content_type, answer.content_type);
+    response.set("X-Content-Type-Options", "nosniff");
     for (const auto& [name, value] : answer.headers) response.set(name, value);
     response.keep_alive(keep_alive_);
     response.body() = answer.body;
     response.prepare_payload();
+    // It would be that of the answer that the client has already.
+    if (answer.status == 304) response.erase(http::field::content_length);
     answered_ = true;
     Write([&](auto& done) {
       http::async_write(socket_.stream(), response,
@@ -162,6 +165,7 @@ class Session final : public HttpResponder {
     request_.content_type = std::string(message[http::field::content_type]);
     request_.authorization = std::string(message[http::field::authorization]);
     request_.api_key = std::string(message["X-API-Key"]);
+    request_.if_none_match = std::string(message[http::field::if_none_match]);
     request_.body = std::move(message.body());
     return true;
   }

@@ -31,10 +31,11 @@ struct HttpRequest {
   std::string method;
   std::string path;   // as it was sent, without the query
   std::string query;  // as it was sent, without the '?'
-  std::string host;   // this header and the next ones, X-API-Key the last
+  std::string host;   // this header and the next ones, X-API-Key and If-None-Match the last
   std::string content_type;
   std::string authorization;
   std::string api_key;
+  std::string if_none_match;
   std::string body;
 };
 

@@ -1,13 +1,13 @@
 #include "server/memory_api.h"
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <set>
 #include <utility>
 
 #include "server/errors.h"
 #include "server/json_route.h"
+#include "server/keys.h"
 #include "server/memory_json.h"
 
 namespace inferscale {
@@ -22,19 +22,6 @@ constexpr size_t kMostPage = 1000;
 
 tl::unexpected<Error> NoMemory() {
   return Fail(Code::kNotFound, "there is no memory with this id");
-}
-
-Result<size_t> NumberParam(const QueryParams& query, std::string_view name, size_t least,
-                           size_t most, size_t otherwise) {
-  const auto text = query.Find(name);
-  if (!text) return otherwise;
-  size_t value = 0;
-  const char* end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, value);
-  if (error != std::errc() || stop != end || value < least || value > most) {
-    return Fail(Code::kInvalid, "'{}' must be a whole number from {} to {}", name, least, most);
-  }
-  return value;
 }
 
 // What is gone from where, of how many facts. Until the data directory is compacted the bytes of
@@ -346,10 +333,13 @@ std::vector<Route> MemoryRoutes(App& app, const Clock& clock) {
     // Mem0's client does not start without an organisation and a project.
     return json::object{{"status", "ok"},
                         {"tenant", call.caller.tenant},
+                        {"access", KeyAccessName(call.caller.access)},
+                        {"key_id", call.caller.key_id.empty() ? json::value(nullptr)
+                                                              : json::value(call.caller.key_id)},
                         {"org_id", "inferscale"},
                         {"project_id", call.caller.tenant}};
   };
-  routes.push_back({"GET", "/v1/ping", Access::kRead, "Whose key this is", Json(ping)});
+  routes.push_back({"GET", "/v1/ping", Access::kRead, "Whose key this is", Json(ping), true});
   add("POST", {"/memories", "/v3/memories/add"}, Access::kWrite, "Remembers messages, a fact each",
       &MemoryApi::Add);
   add("POST", {"/search", "/v3/memories/search"}, Access::kRead, "The memories nearest to a query",

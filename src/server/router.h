@@ -14,12 +14,15 @@
 
 namespace inferscale {
 
+struct RequestRecord;
+
 // A request on its way to its handler.
 struct Call {
   const HttpRequest& request;
   const Caller& caller;
   std::vector<std::string> params;  // of the path, decoded, in order
   QueryParams query;
+  RequestRecord* record = nullptr;  // for what only the handler knows of it; null: nobody asks
 };
 
 using RouteHandler = std::function<void(const Call&, HttpResponder&)>;
@@ -30,6 +33,7 @@ struct Route {
   Access access = Access::kRead;
   std::string what;  // for people: one line
   RouteHandler handler;
+  bool quiet = false;  // asked again and again: not in the request log unless it fails
 };
 
 struct RouteMatch {

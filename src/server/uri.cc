@@ -1,6 +1,7 @@
 #include "server/uri.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/utf8.h"
 
@@ -60,6 +61,19 @@ std::optional<std::string> QueryParams::Find(std::string_view name) const {
   const auto found = std::ranges::find(all_, name, [](const auto& item) { return item.first; });
   if (found == all_.end()) return std::nullopt;
   return found->second;
+}
+
+Result<size_t> NumberParam(const QueryParams& query, std::string_view name, size_t least,
+                           size_t most, size_t otherwise) {
+  const auto text = query.Find(name);
+  if (!text) return otherwise;
+  size_t value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end || value < least || value > most) {
+    return Fail(Code::kInvalid, "'{}' must be a whole number from {} to {}", name, least, most);
+  }
+  return value;
 }
 
 }  // namespace inferscale

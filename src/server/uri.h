@@ -28,6 +28,10 @@ class QueryParams {
   std::vector<std::pair<std::string, std::string>> all_;
 };
 
+// The parameter as a number; `otherwise` if there is none, kInvalid for anything else.
+Result<size_t> NumberParam(const QueryParams& query, std::string_view name, size_t least,
+                           size_t most, size_t otherwise);
+
 }  // namespace inferscale
 
 #endif  // INFERSCALE_SERVER_URI_H_
