@@ -309,6 +309,19 @@ TEST_F(GatewayTest, ErrorsAreOpenAis) {
   }
 }
 
+TEST_F(GatewayTest, ThePageIsNotSentTwice) {
+  const std::string page = Ask(Get("/"));
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(page, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
+  const size_t tag = page.find("ETag: ") + 6;
+  const std::string again =
+      Ask("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nIf-None-Match: " +
+          page.substr(tag, page.find('\r', tag) - tag) + "\r\n\r\n");
+  EXPECT_THAT(again, StartsWith("HTTP/1.1 304"));
+  EXPECT_THAT(again, testing::EndsWith("\r\n\r\n"));
+  EXPECT_THAT(again, testing::Not(HasSubstr("Content-Length")));
+}
+
 TEST(Loopback, OnlyThisMachine) {
   for (const char* host : {"127.0.0.1", "127.9.9.9", "::1", "localhost"}) {
     EXPECT_TRUE(IsLoopback(host)) << host;

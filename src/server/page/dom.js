@@ -82,14 +82,20 @@ export async function busy(button, work) {
 export function dialog(title, make, { closable = true } = {}) {
   const titleId = newId('dialog');
   const box = h('dialog', { 'aria-labelledby': titleId });
-  const close = () => box.close();
+  let wanted = closable;  // whether it may close
+  const close = () => {
+    wanted = true;
+    box.close();
+  };
   box.append(
     h('div', { class: 'heading' }, h('h2', { id: titleId }, title),
       closable && h('button', { type: 'button', class: 'quiet', click: close }, 'Close')),
     h('div', {}, make(close)),
   );
-  if (!closable) box.addEventListener('cancel', (event) => event.preventDefault());
-  box.addEventListener('close', () => box.remove());
+  box.addEventListener('close', () => {
+    if (wanted) box.remove();
+    else box.showModal();  // Escape can't always be prevented
+  });
   document.body.append(box);
   box.showModal();
   return box;

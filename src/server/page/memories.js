@@ -224,7 +224,7 @@ export function memories() {
       draw(found.results);
       const first = (page - 1) * kPage;
       summary.textContent = found.count === 0 ? 'None'
-        : `${first + 1}–${first + found.results.length} of ${count(found.count)}, newest first`;
+        : `${first + 1} to ${first + found.results.length} of ${count(found.count)}, newest first`;
       pager.hidden = found.count <= kPage;
       earlier.disabled = !found.previous;
       later.disabled = !found.next;
