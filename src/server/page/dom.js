@@ -39,8 +39,13 @@ export function field(label, control, hint) {
 export const select = (options, props = {}) =>
   h('select', props, options.map(([value, text]) => h('option', { value }, text)));
 
-export const tableRow = (columns, row) => h('tr', {}, columns.map(([name, cell, kind]) =>
-  h('td', { 'data-label': name, class: kind }, cell(row))));
+// What a cell shows if there is nothing; a card leaves it out.
+export const nothing = '–';
+
+export const tableRow = (columns, row) => h('tr', {}, columns.map(([name, cell, kind]) => {
+  const value = cell(row);
+  return h('td', { 'data-label': name, class: value === nothing ? `${kind ?? ''} none` : kind }, value);
+}));
 
 // Columns: [heading, (row) => node or text, class]. On a narrow screen each row is a card, where the
 // headings stand beside the values.

@@ -2,6 +2,7 @@
 
 const whole = new Intl.NumberFormat('en');
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
+const minutes = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
 const moment = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
 export const count = (n) => whole.format(n);
@@ -25,8 +26,10 @@ export function ms(n) {
 
 export const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 
-export const timeOfDay = (text) => clock.format(new Date(text));
-export const dateAndTime = (text) => moment.format(new Date(text));
+// Of a text or of ms.
+export const timeOfDay = (time) => clock.format(new Date(time));
+export const hourAndMinute = (time) => minutes.format(new Date(time));
+export const dateAndTime = (time) => moment.format(new Date(time));
 
 export function median(numbers) {
   if (numbers.length === 0) return null;

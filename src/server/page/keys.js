@@ -1,6 +1,6 @@
 // Keys: who may ask, for which tenant, and what.
 import { call, get, may, session } from './api.js';
-import { dialog, empty, field, formDialog, h, heading, note, select, table } from './dom.js';
+import { dialog, empty, field, formDialog, h, heading, note, nothing, select, table } from './dom.js';
 import { count, dateAndTime } from './format.js';
 
 function showOnce(made) {
@@ -69,7 +69,7 @@ export function keys() {
     }, { danger: true });
   }
 
-  const actions = (key) => key.revoked_at ? '' : h('div', { class: 'buttons' },
+  const actions = (key) => key.revoked_at ? nothing : h('div', { class: 'buttons' },
     h('button', { type: 'button', class: 'quiet', 'aria-label': `Rotate key ${key.id}`, click: () => rotate(key) },
       'Rotate'),
     h('button', { type: 'button', class: 'quiet', 'aria-label': `Revoke key ${key.id}`, click: () => revoke(key) },
@@ -81,7 +81,7 @@ export function keys() {
       ['Id', (key) => h('code', {}, key.id)],
       ['Tenant', (key) => key.tenant, 'text'],
       ['Access', (key) => key.access],
-      ['Name', (key) => key.name || '–', 'text'],
+      ['Name', (key) => key.name || nothing, 'text'],
       ['A minute', (key) => key.per_minute === 0 ? 'any' : count(key.per_minute), 'number'],
       ['Made', (key) => dateAndTime(key.created_at)],
       ['State', (key) => key.revoked_at

@@ -1,6 +1,8 @@
 // Memories: look for them, add, change, delete, and see what became of them.
 import { call, get, may } from './api.js';
-import { busy, dialog, empty, field, formDialog, h, heading, note, select, table } from './dom.js';
+import {
+  busy, dialog, empty, field, formDialog, h, heading, note, nothing, select, table,
+} from './dom.js';
 import { count, dateAndTime, plural } from './format.js';
 import { userField } from './user_field.js';
 
@@ -52,8 +54,8 @@ export async function historyDialog(id) {
     table('What became of this memory', [
       ['When', (one) => dateAndTime(one.created_at)],
       ['Event', (one) => one.event],
-      ['Before', (one) => one.old_memory ?? '–', 'text'],
-      ['After', (one) => one.new_memory ?? '–', 'text'],
+      ['Before', (one) => one.old_memory ?? nothing, 'text'],
+      ['After', (one) => one.new_memory ?? nothing, 'text'],
     ], events),
   ]);
 }

@@ -5,7 +5,7 @@ import { bytes, count, median, ms, percent, plural, timeOfDay } from './format.j
 import { bar, Plot } from './plot.js';
 import { RequestFeed } from './feed.js';
 
-const kEveryMs = 3000;
+const kEveryMs = 5000;
 const kSamples = 400;
 
 const kModes = {
@@ -66,8 +66,10 @@ function drawEncoding({ episodes, episodes_pending: pending }) {
     bar(`Encoded: ${said}`, [{ kind: 'kv', value: done, title: said }], episodes));
 }
 
+const shortMs = (value) => value >= 1000 ? `${value / 1000} s` : value > 0 ? `${value} ms` : '0';
+
 const timePlot = (title, x) => new Plot({
-  title, x, y: { format: (value) => (value >= 1000 ? `${value / 1000} s` : `${value} ms`) }, series: kModes,
+  title, x, y: { format: shortMs }, series: kModes,
   nothing: 'No answers with memory yet. Ask something in Chat.',
 });
 
@@ -76,12 +78,12 @@ export function overview() {
   const kept = h('div', { class: 'panel', id: 'tiers' });
   const shares = h('div', { class: 'measure' });
   const byTime = timePlot('Time to the first token, answer by answer',
-    { label: 'time', floats: true, format: (value) => timeOfDay(value) });
+    { label: 'time', isTime: true });
   const byTokens = timePlot('Time to the first token, by the tokens that were read',
     { label: 'tokens injected or computed', format: count });
   const hitRate = new Plot({
     title: 'Found in host memory, while this page is open',
-    x: { label: 'time', floats: true, format: (value) => timeOfDay(value) },
+    x: { label: 'time', isTime: true },
     y: { most: 100, format: (value) => `${value} %` },
     series: { kv: { label: 'Hit rate', shape: 'circle', line: true } },
     nothing: 'Nothing was looked up since this page was opened.',

@@ -1,5 +1,6 @@
 // Plots of points, drawn as SVG at the width that there is.
 import { h, svg } from './dom.js';
+import { hourAndMinute, timeOfDay } from './format.js';
 
 const kHeights = { normal: 220, small: 130 };
 const kLeft = 58;
@@ -19,6 +20,17 @@ export function ticks(most, wanted) {
   }
 }
 
+const kTimeSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
+
+// Round times between two, about `wanted` of them, and how to write them.
+export function timeTicks(from, to, wanted) {
+  const rough = (to - from) / 1000 / wanted;
+  const step = 1000 * (kTimeSteps.find((one) => one >= rough) ?? Math.ceil(rough / 86400) * 86400);
+  const out = [];
+  for (let at = Math.ceil(from / step) * step; at <= to; at += step) out.push(at);
+  return { at: out, format: step < 60000 ? timeOfDay : hourAndMinute };
+}
+
 // Two series are told apart without colours, too.
 function mark(shape, x, y, title) {
   const node = shape === 'square'
@@ -28,9 +40,9 @@ function mark(shape, x, y, title) {
   return node;
 }
 
-// {title, nothing, small, x: {label, format}, y: {format, most}, series: {name: {label, shape, line}}}. What
-// draw() takes: {name: [{x, y, title}]}, and what is said of each series beside its name. The x axis
-// begins at 0, or where the points do if `x.floats`.
+// {title, nothing, small, x: {label, format, isTime}, y: {format, most}, series: {name: {label,
+// shape, line}}}. What draw() takes: {name: [{x, y, title}]}, and what is said of each series beside
+// its name. The x axis begins at 0, or if it is time (in ms) at the first point.
 export class Plot {
   constructor(options) {
     this.options = options;
@@ -55,6 +67,17 @@ export class Plot {
     this.render();
   }
 
+  horizontal(values) {
+    const wanted = this.width / 110;
+    const most = Math.max(...values);
+    if (this.options.x.isTime) {
+      const least = Math.min(...values);
+      return { least, span: Math.max(most - least, 1), ...timeTicks(least, most, wanted) };
+    }
+    const at = ticks(most, wanted);
+    return { least: 0, span: at.at(-1), at, format: this.options.x.format };
+  }
+
   render() {
     this.width = this.box.clientWidth;
     if (this.width === 0) return;
@@ -65,11 +88,7 @@ export class Plot {
       this.box.replaceChildren(h('p', { class: 'empty' }, this.options.nothing));
       return;
     }
-    const least = x.floats ? Math.min(...all.map((point) => point.x)) : 0;
-    const most = Math.max(...all.map((point) => point.x)) - least;
-    let xTicks = ticks(most, this.width / 110);
-    const span = x.floats ? Math.max(most, 1) : xTicks.at(-1);
-    xTicks = xTicks.filter((tick) => tick <= span);
+    const { least, span, at: xTicks, format } = this.horizontal(all.map((point) => point.x));
     const yTicks = ticks(y.most ?? Math.max(...all.map((point) => point.y)), small ? 2 : 4);
     const atX = (value) => kLeft + ((value - least) / span) * (this.width - kLeft - kRight);
     const atY = (value) => height - kBottom - (value / yTicks.at(-1)) * (height - kTop - kBottom);
@@ -85,9 +104,9 @@ export class Plot {
     ]),
     xTicks.map((tick) =>
       svg('text', {
-        x: atX(least + tick), y: height - kBottom + 18,
-        'text-anchor': atX(least + tick) > this.width - 36 ? 'end' : 'middle',
-      }, x.format(least + tick))),
+        x: atX(tick), y: height - kBottom + 18,
+        'text-anchor': atX(tick) > this.width - 36 ? 'end' : 'middle',
+      }, format(tick))),
     svg('text', { class: 'axis', x: (kLeft + this.width) / 2, y: height - 4, 'text-anchor': 'middle' },
       x.label),
     Object.entries(this.points).map(([name, points]) =>

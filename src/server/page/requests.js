@@ -1,11 +1,11 @@
 // The last requests, and which facts went into each answer. Their texts are not in the log.
 import { seesAll } from './api.js';
-import { busy, empty, field, h, heading, note, select, table, tableRow } from './dom.js';
+import { busy, empty, field, h, heading, note, nothing, select, table, tableRow } from './dom.js';
 import { count, ms, plural, timeOfDay } from './format.js';
 import { RequestFeed } from './feed.js';
 import { memoryDialog } from './memories.js';
 
-const kEveryMs = 3000;
+const kEveryMs = 5000;
 const kShown = 100;
 
 const kKinds = {
@@ -22,7 +22,7 @@ function ids(name, kind, list) {
 }
 
 function answerCell({ answer }) {
-  if (answer === null) return '–';
+  if (answer === null) return nothing;
   const { injected, prefilled } = answer;
   const numbers = `${count(answer.injected_tokens)} injected, ${count(answer.cached_tokens)} held, ` +
     `${count(answer.prefilled_tokens)} computed`;
@@ -38,11 +38,11 @@ const statusBadge = (status) => status === 0 ? h('span', { class: 'badge bad' },
 const kColumns = [
   ['Time', (one) => timeOfDay(one.at)],
   ['Route', (one) => h('code', {}, one.route === null ? 'no such route' : `${one.method} ${one.route}`), 'text'],
-  ['Tenant', (one) => one.tenant ?? '–', 'text'],
+  ['Tenant', (one) => one.tenant ?? nothing, 'text'],
   ['Status', (one) => statusBadge(one.status)],
   ['Took', (one) => ms(one.ms), 'number'],
-  ['Memory', (one) => one.answer?.mode ?? '–'],
-  ['First token', (one) => one.answer?.first_token_ms ? ms(one.answer.first_token_ms) : '–', 'number'],
+  ['Memory', (one) => one.answer?.mode ?? nothing],
+  ['First token', (one) => one.answer?.first_token_ms ? ms(one.answer.first_token_ms) : nothing, 'number'],
   ['Facts', answerCell],
 ];
 
