@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up everything that a build needs, and does nothing that is already done.
 #
-#   scripts/setup.sh          what building and testing need: Debian packages, Python, libllama, models
+#   scripts/setup.sh          what building and most tests need: Debian packages, Python, libllama, models
+#   scripts/setup.sh test     also a browser, for the tests of the gateway's page
 #   scripts/setup.sh check    also clang and ccache, for scripts/lint.sh, the fuzz targets and CI
 #   scripts/setup.sh env      print the environment of the build as `export` lines (installs nothing)
 #
@@ -19,8 +20,8 @@ PYTHON_PACKAGES=(numpy==2.4.6 gguf==0.19.0 safetensors==0.8.0 matplotlib==3.11.2
                  pytest==9.2.0 mem0ai==2.2.1 openai==3.57.0 selenium==4.51.0)
 BUILD_PACKAGES=(g++ cmake ninja-build make ca-certificates python3 python3-venv libsqlite3-dev
                 libhwy-dev libexpected-dev libxxhash-dev libspdlog-dev libfmt-dev libcli11-dev libssl-dev
-                libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev libfaiss-dev
-                chromium chromium-driver)  # the last two: a browser for the tests of the gateway's page
+                libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev libfaiss-dev)
+TEST_PACKAGES=(chromium chromium-driver)
 CHECK_PACKAGES=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev ccache)
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -144,6 +145,7 @@ exec 9>"$cache/.lock"
 flock --nonblock 9 || { say "waiting for another setup to end" && flock 9; }
 case "${1:-}" in
   "") system_packages "${BUILD_PACKAGES[@]}" ;;
+  test) system_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" ;;
   check) system_packages "${BUILD_PACKAGES[@]}" "${CHECK_PACKAGES[@]}" ;;
   *) say "unknown argument '$1'; see the head of $0" && exit 2 ;;
 esac

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-scripts/setup.sh
+if [ $# -eq 0 ]; then scripts/setup.sh test; else scripts/setup.sh; fi
 eval "$(scripts/setup.sh env)"
 
 preset=${1:-release}

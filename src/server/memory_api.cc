@@ -339,7 +339,8 @@ std::vector<Route> MemoryRoutes(App& app, const Clock& clock) {
                         {"org_id", "inferscale"},
                         {"project_id", call.caller.tenant}};
   };
-  routes.push_back({"GET", "/v1/ping", Access::kRead, "Whose key this is", Json(ping), true});
+  routes.push_back(
+      {"GET", "/v1/ping", Access::kRead, "Whose key this is", Json(ping), /*quiet=*/true});
   add("POST", {"/memories", "/v3/memories/add"}, Access::kWrite, "Remembers messages, a fact each",
       &MemoryApi::Add);
   add("POST", {"/search", "/v3/memories/search"}, Access::kRead, "The memories nearest to a query",

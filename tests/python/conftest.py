@@ -49,7 +49,7 @@ def embed_model() -> Path:
 def browser() -> Iterator[Chrome]:
     """A headless Chromium."""
     for path in (browsers.BROWSER, browsers.DRIVER):
-        _required(path, "scripts/setup.sh")
+        _required(path, "scripts/setup.sh test")
     driver = browsers.start()
     yield driver
     driver.quit()

@@ -374,7 +374,7 @@ def test_where_no_key_is_needed(browser: Chrome, cli: Cli) -> None:
         page.screen(*WIDE)
         page.load()
         page.one("#who", "no key needed")
-        page.one("#tiers", "Host memory")
+        page.one("#tiers", "In host memory")
         page.open("Keys")
         page.one("main", "inferscale keys create --access admin")
         page.open("Requests")

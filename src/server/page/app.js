@@ -18,12 +18,15 @@ const kSections = {
   chat: { title: 'Chat', make: chat, icon: 'M3 5h18v12H11l-5 4v-4H3z' },
   users: {
     title: 'Users', make: users,
-    icon: 'M9 11a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM2 21c0-9 14-9 14 0M16 4a4 4 0 0 1 0 7M18 14c3 1 4 4 4 7',
+    icon: 'M9 11a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM2 21c0-9 14-9 14 0' +
+      'M16 4a4 4 0 0 1 0 7M18 14c3 1 4 4 4 7',
   },
   keys: {
     title: 'Keys', make: keys, icon: 'M8 20a5 5 0 1 0 0-10 5 5 0 0 0 0 10zM11.5 11.5 21 2M16 7l4 4',
   },
-  requests: { title: 'Requests', make: requests, icon: 'M8 6h13M8 12h13M8 18h13M3 6h1M3 12h1M3 18h1' },
+  requests: {
+    title: 'Requests', make: requests, icon: 'M8 6h13M8 12h13M8 18h13M3 6h1M3 12h1M3 18h1',
+  },
 };
 
 const main = document.getElementById('main');
@@ -77,7 +80,8 @@ let asking = false;
 function askForKey(problem) {
   if (asking) return;
   asking = true;
-  const key = h('input', { type: 'password', autocomplete: 'off', required: true, autofocus: true });
+  const key = h('input',
+    { type: 'password', autocomplete: 'off', required: true, autofocus: true });
   formDialog('A key is needed', [
     h('p', {}, problem),
     field('Key', key, 'Kept in this tab only, and sent in a header.'),
@@ -88,7 +92,8 @@ function askForKey(problem) {
 }
 
 function drawSession() {
-  const who = session.key_id === null ? 'no key needed' : `key ${session.key_id}, ${session.access}`;
+  const who = session.key_id === null ? 'no key needed'
+    : `key ${session.key_id}, ${session.access}`;
   document.getElementById('who').append(h('b', {}, session.tenant), h('span', {}, who));
   const forget = document.getElementById('forget');
   forget.hidden = !hasKey();

@@ -1,7 +1,7 @@
 // Chat: answers as they come, beside each the facts that it was given, and what was measured.
 import { events, may } from './api.js';
 import { field, h, heading, note, select } from './dom.js';
-import { count, ms, plural } from './format.js';
+import { count, ms, plural, tierName } from './format.js';
 import { bar } from './plot.js';
 import { userField } from './user_field.js';
 
@@ -44,7 +44,7 @@ function factItem(fact) {
     h('p', {}, fact.text),
     h('p', { class: 'small' },
       h('span', { class: `badge ${fact.injected ? 'kv' : 'text'}` },
-        fact.injected ? `injected from ${fact.tier}` : 'computed'), ' ',
+        fact.injected ? `injected from ${tierName(fact.tier)}` : 'computed'), ' ',
       fact.score > 0 ? `score ${fact.score.toFixed(4)}` : 'came with its episode', ' · ',
       plural(fact.tokens, 'token')));
 }
@@ -53,8 +53,8 @@ function factsPanel({ memory }, isLater) {
   const { facts } = memory;
   if (memory.mode === 'none') return h('p', { class: 'small' }, 'No memory was asked for.');
   if (facts.length === 0) {
-    return h('p', { class: 'small' }, isLater ? 'No further facts; those of earlier turns are still read.'
-      : 'No facts were found.');
+    return h('p', { class: 'small' }, isLater
+      ? 'No further facts; those of earlier turns are still read.' : 'No facts were found.');
   }
   const injected = facts.filter((fact) => fact.injected).length;
   const best = [...facts].sort((a, b) => b.score - a.score);
@@ -66,17 +66,19 @@ function factsPanel({ memory }, isLater) {
 
 function measured({ memory, held }) {
   const { times } = memory;
-  const steps = kSteps.filter(([name]) => times[name] > 0);
-  const rest = Math.max(0, times.first_token_ms - steps.reduce((sum, [name]) => sum + times[name], 0));
+  const steps = kSteps.filter(([name]) => times[name] > 0).map(([name, said, kind]) =>
+    ({ kind, value: times[name], title: `${said} ${ms(times[name])}` }));
+  const known = steps.reduce((sum, { value }) => sum + value, 0);
+  const rest = Math.max(0, times.first_token_ms - known);
   const planned = memory.injected_is_planned ? ' (as asked for)' : '';
   return h('div', { class: 'measured' },
     h('p', { class: 'small' }, h('b', {}, `First token after ${ms(times.first_token_ms)}`),
       ` · all after ${ms(times.total_ms)} · ${kModeNames[memory.mode]}`),
-    bar(`Steps to the first token: ${steps.map(([name, said]) => `${said} ${ms(times[name])}`).join(', ')}`,
-      [...steps.map(([name, said, kind]) => ({ kind, value: times[name], title: `${said} ${ms(times[name])}` })),
-        { kind: 'rest', value: rest, title: `waiting ${ms(rest)}` }], times.first_token_ms),
-    h('ul', { class: 'legend small' }, steps.map(([name, said, kind]) =>
-      h('li', {}, h('span', { class: `dot ${kind}` }), `${said} ${ms(times[name])}`))),
+    bar(`Steps to the first token: ${steps.map(({ title }) => title).join(', ')}`,
+      [...steps, { kind: 'rest', value: rest, title: `waiting ${ms(rest)}` }],
+      times.first_token_ms),
+    h('ul', { class: 'legend small' }, steps.map(({ kind, title }) =>
+      h('li', {}, h('span', { class: `dot ${kind}` }), title))),
     h('p', { class: 'small' }, `Tokens: ${count(memory.injected_tokens)} injected${planned}, ` +
       `${count(held)} held from before, ${count(memory.prefilled_tokens)} computed`));
 }
@@ -91,8 +93,8 @@ function comparison(pair) {
       h('div', { class: 'split' }, h('span', {}, kModeNames[memory.mode]), h('b', {}, ms(took))),
       bar(`${kModeNames[memory.mode]}: first token after ${ms(took)}`,
         [{ kind: memory.mode === 'kv' ? 'kv' : 'text', value: took, title: ms(took) }], most),
-      h('p', { class: 'small' }, `${count(memory.injected_tokens)} injected, ${count(held)} held, ` +
-        `${count(memory.prefilled_tokens)} computed`));
+      h('p', { class: 'small' }, `${count(memory.injected_tokens)} injected, ` +
+        `${count(held)} held, ${count(memory.prefilled_tokens)} computed`));
   };
   const same = pair[0].text === pair[1].text;
   return h('div', { class: 'comparison' }, h('h3', {}, 'To the first token, both ways'),
@@ -109,15 +111,17 @@ export function chat() {
   const tokens = h('input', { type: 'number', min: 1, max: 100000, value: 200, name: 'tokens' });
   const remember = h('input', { type: 'checkbox', name: 'remember' });
   const log = h('div', { class: 'turns', role: 'log', 'aria-label': 'Dialogue' });
-  const question = h('textarea', { rows: 2, name: 'question', required: true, placeholder: 'Where does Ana live?' });
+  const question = h('textarea',
+    { rows: 2, name: 'question', required: true, placeholder: 'Where does Ana live?' });
   const send = h('button', { type: 'submit', class: 'main' }, 'Ask');
-  const stop = h('button', { type: 'button', disabled: true, click: () => running?.abort() }, 'Stop');
+  const stop = h('button',
+    { type: 'button', disabled: true, click: () => running?.abort() }, 'Stop');
   let messages = [];
   let running = null;
 
-  const memoryOf = (wanted) => user.input.value
-    ? { user: user.input.value, mode: wanted, k: Number(most.value), remember: remember.checked && may('write') }
-    : undefined;
+  const memoryOf = (wanted) => user.input.value ? {
+    user: user.input.value, mode: wanted, k: Number(most.value), remember: remember.checked,
+  } : undefined;
 
   // One request at a time.
   async function alone(work) {
@@ -163,7 +167,9 @@ export function chat() {
     log.append(box);
     box.scrollIntoView({ block: 'start', behavior: 'smooth' });
     const asked = [...messages, { role: 'user', content: text }];
-    const body = { messages: asked, max_tokens: Number(tokens.value), memory: memoryOf(mode.value) };
+    const body = {
+      messages: asked, max_tokens: Number(tokens.value), memory: memoryOf(mode.value),
+    };
     try {
       await alone(async (signal) => {
         const answer = await ask(body, signal, (piece) => said.append(piece));
@@ -175,7 +181,8 @@ export function chat() {
       });
     } catch {
       // It was said. What was answered so far stands, but is no part of the dialogue.
-      below.append(h('p', { class: 'problem' }, 'Not finished; the next question does not see this.'));
+      below.append(
+        h('p', { class: 'problem' }, 'Not finished; the next question does not see this.'));
     }
     said.removeAttribute('aria-busy');
     question.focus({ preventScroll: true });

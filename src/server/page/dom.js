@@ -44,11 +44,12 @@ export const nothing = '–';
 
 export const tableRow = (columns, row) => h('tr', {}, columns.map(([name, cell, kind]) => {
   const value = cell(row);
-  return h('td', { 'data-label': name, class: value === nothing ? `${kind ?? ''} none` : kind }, value);
+  const none = value === nothing && 'none';
+  return h('td', { 'data-label': name, class: [kind, none].filter(Boolean).join(' ') }, value);
 }));
 
-// Columns: [heading, (row) => node or text, class]. On a narrow screen each row is a card, where the
-// headings stand beside the values.
+// Columns: [heading, (row) => node or text, class]. On a narrow screen each row is a card, where
+// the headings stand beside the values.
 export function table(caption, columns, rows) {
   return h(
     'table',
@@ -107,7 +108,8 @@ export function dialog(title, make, { closable = true } = {}) {
 }
 
 // A form in a dialog; `submit(form)` may throw what is then said in it.
-export function formDialog(title, fields, action, submit, { danger = false, closable = true } = {}) {
+export function formDialog(title, fields, action, submit,
+  { danger = false, closable = true } = {}) {
   return dialog(title, (close) => {
     const problem = h('p', { class: 'problem', role: 'alert' });
     const button = h('button', { type: 'submit', class: danger ? 'danger' : 'main' }, action);

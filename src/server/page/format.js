@@ -31,6 +31,9 @@ export const timeOfDay = (time) => clock.format(new Date(time));
 export const hourAndMinute = (time) => minutes.format(new Date(time));
 export const dateAndTime = (time) => moment.format(new Date(time));
 
+const kTiers = { memory: 'host memory', engine: 'the engine’s store' };
+export const tierName = (tier) => kTiers[tier] ?? tier;
+
 export function median(numbers) {
   if (numbers.length === 0) return null;
   const sorted = [...numbers].sort((a, b) => a - b);

@@ -1,6 +1,8 @@
 // Keys: who may ask, for which tenant, and what.
 import { call, get, may, session } from './api.js';
-import { dialog, empty, field, formDialog, h, heading, note, nothing, select, table } from './dom.js';
+import {
+  dialog, empty, field, formDialog, h, heading, note, nothing, select, table,
+} from './dom.js';
 import { count, dateAndTime } from './format.js';
 
 function showOnce(made) {
@@ -60,7 +62,8 @@ export function keys() {
 
   function revoke(key) {
     formDialog(`Revoke key ${key.id}?`, [
-      h('p', {}, `Nobody gets in with it from now on. ${key.name ? `It is named “${key.name}”.` : ''}`),
+      h('p', {}, 'Nobody gets in with it from now on.',
+        key.name && ` It is named “${key.name}”.`),
       key.id === session.key_id && h('p', { class: 'problem' }, 'This page uses this key now.'),
     ], 'Revoke', async () => {
       await call('DELETE', `/v1/keys/${encodeURIComponent(key.id)}`);
@@ -70,10 +73,9 @@ export function keys() {
   }
 
   const actions = (key) => key.revoked_at ? nothing : h('div', { class: 'buttons' },
-    h('button', { type: 'button', class: 'quiet', 'aria-label': `Rotate key ${key.id}`, click: () => rotate(key) },
-      'Rotate'),
-    h('button', { type: 'button', class: 'quiet', 'aria-label': `Revoke key ${key.id}`, click: () => revoke(key) },
-      'Revoke'));
+    [['Rotate', rotate], ['Revoke', revoke]].map(([name, act]) => h('button', {
+      type: 'button', class: 'quiet', 'aria-label': `${name} key ${key.id}`, click: () => act(key),
+    }, name)));
 
   async function load() {
     const answer = await get('/v1/keys');
@@ -86,7 +88,8 @@ export function keys() {
       ['Made', (key) => dateAndTime(key.created_at)],
       ['State', (key) => key.revoked_at
         ? h('span', { class: 'badge bad' }, `revoked ${dateAndTime(key.revoked_at)}`)
-        : h('span', { class: 'badge good' }, key.id === session.key_id ? 'this page’s' : 'valid')],
+        : h('span', { class: 'badge good' },
+          key.id === session.key_id ? 'this page’s' : 'valid')],
       ['Actions', actions],
     ], answer.keys));
   }

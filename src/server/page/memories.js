@@ -39,7 +39,8 @@ export const erasedTable = (erased) => h('dl', { class: 'pairs' },
   [['Texts', erased.text], ['Vectors', erased.vector], ['Histories', erased.history],
     ['KV records', erased.kv_records]].map(([name, n]) =>
     [h('dt', {}, name), h('dd', {}, count(n))]),
-  h('dt', {}, 'KV left to erase'), h('dd', {}, erased.kv_pending ? 'some; it is tried again' : 'none'));
+  h('dt', {}, 'KV left to erase'),
+  h('dd', {}, erased.kv_pending ? 'some; it is tried again' : 'none'));
 
 export const erasedDialog = (erased) => dialog('Erased', () => [
   erasedTable(erased),
@@ -68,8 +69,10 @@ function addDialog(user, done) {
   const speaker = h('input', { name: 'speaker' });
   const metadata = h('textarea', { rows: 2, name: 'metadata', placeholder: '{"topic": "home"}' });
   const expires = h('input', { type: 'date', name: 'expires' });
+  const infer = h('input', { type: 'checkbox', name: 'infer' });
   formDialog('Add a memory', [
     field('Text', text, 'Kept as it is, searchable at once; its KV follows.'),
+    h('label', { class: 'check' }, infer, ' Let the model draw facts from it instead'),
     h('div', { class: 'columns' }, field('User', who), field('Speaker', speaker),
       field('Agent', agent), field('Run', run)),
     field('Metadata', metadata, 'A JSON object'),
@@ -79,10 +82,12 @@ function addDialog(user, done) {
       messages: [{ role: 'user', content: text.value, name: speaker.value || undefined }],
       user_id: who.value || undefined, agent_id: agent.value || undefined,
       run_id: run.value || undefined, metadata: metadataOf(metadata.value),
-      expiration_date: expires.value || undefined,
+      expiration_date: expires.value || undefined, infer: infer.checked,
     };
     const { results } = await call('POST', '/v3/memories/add', body);
-    note(results[0].event === 'ADD' ? 'Added.' : 'A memory says the same already.');
+    const added = results.filter(({ event }) => event !== 'NONE').length;
+    if (added > 0) note(added === 1 ? 'Added.' : `Added: ${plural(added, 'memory', 'memories')}.`);
+    else note(infer.checked ? 'Nothing new in it.' : 'A memory says the same already.');
     done(who.value);
   });
 }
@@ -91,7 +96,8 @@ function editDialog(memory, done) {
   const text = h('textarea', { rows: 4, required: true, name: 'text', value: memory.memory });
   const metadata = h('textarea',
     { rows: 3, name: 'metadata', value: JSON.stringify(memory.metadata) });
-  const expires = h('input', { type: 'date', name: 'expires', value: memory.expiration_date ?? '' });
+  const expires = h('input',
+    { type: 'date', name: 'expires', value: memory.expiration_date ?? '' });
   formDialog('Edit a memory', [
     field('Text', text, 'What was encoded with the old text is erased and encoded again.'),
     field('Metadata', metadata, 'A JSON object'),
@@ -172,8 +178,8 @@ function filterFields() {
     if (agent.value) all.push({ agent_id: agent.value });
     if (run.value) all.push({ run_id: run.value });
     if (name.value) {
-      const wanted = operator.value === 'in' ? value.value.split(',').map((one) => plainValue(one.trim()))
-        : plainValue(value.value);
+      const wanted = operator.value === 'in'
+        ? value.value.split(',').map((one) => plainValue(one.trim())) : plainValue(value.value);
       all.push({ metadata: { [name.value]: { [operator.value]: wanted } } });
     }
     return all;
@@ -182,7 +188,7 @@ function filterFields() {
 }
 
 export function memories() {
-  const user = userField('Empty: all users');
+  const user = userField('Leave it empty for all users');
   const query = h('input', { type: 'search', name: 'query', placeholder: 'Where does she live?' });
   const filter = filterFields();
   const list = h('ul', { class: 'memories', 'aria-label': 'Memories' });
@@ -220,7 +226,8 @@ export function memories() {
         pager.hidden = true;
         return;
       }
-      const found = await call('POST', `/v3/memories?page=${wanted}&page_size=${kPage}`, { filters });
+      const path = `/v3/memories?page=${wanted}&page_size=${kPage}`;
+      const found = await call('POST', path, { filters });
       if (found.results.length === 0 && wanted > 1) return load(wanted - 1);
       page = wanted;
       draw(found.results);

@@ -1,7 +1,7 @@
 // What the gateway keeps, how it is found, and how long first tokens take.
 import { get } from './api.js';
 import { h, heading } from './dom.js';
-import { bytes, count, median, ms, percent, plural, timeOfDay } from './format.js';
+import { bytes, count, median, ms, percent, plural, tierName, timeOfDay } from './format.js';
 import { bar, Plot } from './plot.js';
 import { RequestFeed } from './feed.js';
 
@@ -30,15 +30,14 @@ function drawModel({ model }) {
     test.summary && h('p', { class: 'small' }, test.summary));
 }
 
-const kTierNames = { device: 'Device', memory: 'Host memory', disk: 'Disk' };
-
 function drawTiers(tiers) {
   const rows = tiers.map(({ tier, bytes: used, budget }) => {
     const said = budget === null ? `${bytes(used)}, no limit`
       : `${bytes(used)} of ${bytes(budget)}`;
+    const name = `In ${tierName(tier)}`;
     return h('div', { class: 'measure' },
-      h('div', { class: 'split' }, h('span', {}, kTierNames[tier] ?? tier), h('span', {}, said)),
-      budget !== null && bar(`${kTierNames[tier] ?? tier}: ${said}`,
+      h('div', { class: 'split' }, h('span', {}, name), h('span', {}, said)),
+      budget !== null && bar(`${name}: ${said}`,
         [{ kind: tier === 'disk' ? 'disk' : 'kv', value: used, title: said }], budget));
   });
   if (!tiers.some(({ tier }) => tier === 'device')) {
@@ -147,7 +146,9 @@ export function overview() {
     kept.hidden = found.hidden = !machine?.tiers;
     if (!machine?.tiers) return;
     kept.replaceChildren(h('h2', {}, 'Where KV lives'), ...drawTiers(machine.tiers),
-      drawEncoding(machine));
+      drawEncoding(machine), h('p', { class: 'small' },
+        `${plural(machine.lookups.evictions, 'record')} left host memory for others since the ` +
+        'gateway started. They stay on the disk.'));
     shares.replaceChildren(...drawLookups(machine.lookups),
       h('p', { class: 'small' }, 'Since the gateway started. What is found nowhere is computed ' +
         'from text: the same answer, only later.'));

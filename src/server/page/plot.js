@@ -20,7 +20,10 @@ export function ticks(most, wanted) {
   }
 }
 
-const kTimeSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
+// In seconds.
+const kTimeSteps = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400,
+];
 
 // Round times between two, about `wanted` of them, and how to write them.
 export function timeTicks(from, to, wanted) {
@@ -41,8 +44,8 @@ function mark(shape, x, y, title) {
 }
 
 // {title, nothing, small, x: {label, format, isTime}, y: {format, most}, series: {name: {label,
-// shape, line}}}. What draw() takes: {name: [{x, y, title}]}, and what is said of each series beside
-// its name. The x axis begins at 0, or if it is time (in ms) at the first point.
+// shape, line}}}. What draw() takes: {name: [{x, y, title}]}, and what is said of each series
+// beside its name. The x axis begins at 0, or if it is time (in ms) at the first point.
 export class Plot {
   constructor(options) {
     this.options = options;
@@ -99,7 +102,8 @@ export class Plot {
       'aria-label': `${title}. ${summary}`,
     },
     yTicks.map((tick) => [
-      svg('line', { class: 'grid', x1: kLeft, x2: this.width - kRight, y1: atY(tick), y2: atY(tick) }),
+      svg('line',
+        { class: 'grid', x1: kLeft, x2: this.width - kRight, y1: atY(tick), y2: atY(tick) }),
       svg('text', { x: kLeft - 8, y: atY(tick) + 4, 'text-anchor': 'end' }, y.format(tick)),
     ]),
     xTicks.map((tick) =>
@@ -107,14 +111,16 @@ export class Plot {
         x: atX(tick), y: height - kBottom + 18,
         'text-anchor': atX(tick) > this.width - 36 ? 'end' : 'middle',
       }, format(tick))),
-    svg('text', { class: 'axis', x: (kLeft + this.width) / 2, y: height - 4, 'text-anchor': 'middle' },
+    svg('text',
+      { class: 'axis', x: (kLeft + this.width) / 2, y: height - 4, 'text-anchor': 'middle' },
       x.label),
     Object.entries(this.points).map(([name, points]) =>
       svg('g', { class: `series ${name}` },
         series[name].line && svg('polyline', {
           points: points.map((point) => `${atX(point.x)},${atY(point.y)}`).join(' '),
         }),
-        points.map((point) => mark(series[name].shape, atX(point.x), atY(point.y), point.title))))));
+        points.map((point) =>
+          mark(series[name].shape, atX(point.x), atY(point.y), point.title))))));
   }
 }
 

@@ -15,7 +15,8 @@ const kKinds = {
 };
 
 function ids(name, kind, list) {
-  return list.length > 0 && h('div', {}, h('span', { class: `badge ${kind}` }, `${name} ${list.length}`),
+  return list.length > 0 && h('div', {},
+    h('span', { class: `badge ${kind}` }, `${name} ${list.length}`),
     h('ul', { class: 'ids' }, list.map((id) => h('li', {}, h('button', {
       type: 'button', class: 'quiet', click: (event) => busy(event.target, () => memoryDialog(id)),
     }, id)))));
@@ -24,8 +25,8 @@ function ids(name, kind, list) {
 function answerCell({ answer }) {
   if (answer === null) return nothing;
   const { injected, prefilled } = answer;
-  const numbers = `${count(answer.injected_tokens)} injected, ${count(answer.cached_tokens)} held, ` +
-    `${count(answer.prefilled_tokens)} computed`;
+  const numbers = `${count(answer.injected_tokens)} injected, ` +
+    `${count(answer.cached_tokens)} held, ${count(answer.prefilled_tokens)} computed`;
   const facts = injected.length + prefilled.length;
   return h('div', {}, h('p', { class: 'small' }, `Tokens: ${numbers}`),
     facts > 0 && h('details', {}, h('summary', {}, plural(facts, 'fact')),
@@ -37,12 +38,14 @@ const statusBadge = (status) => status === 0 ? h('span', { class: 'badge bad' },
 
 const kColumns = [
   ['Time', (one) => timeOfDay(one.at)],
-  ['Route', (one) => h('code', {}, one.route === null ? 'no such route' : `${one.method} ${one.route}`), 'text'],
+  ['Route', (one) => h('code', {},
+    one.route === null ? 'no such route' : `${one.method} ${one.route}`), 'text'],
   ['Tenant', (one) => one.tenant ?? nothing, 'text'],
   ['Status', (one) => statusBadge(one.status)],
   ['Took', (one) => ms(one.ms), 'number'],
   ['Memory', (one) => one.answer?.mode ?? nothing],
-  ['First token', (one) => one.answer?.first_token_ms ? ms(one.answer.first_token_ms) : nothing, 'number'],
+  ['First token', (one) => one.answer?.first_token_ms ? ms(one.answer.first_token_ms) : nothing,
+    'number'],
   ['Facts', answerCell],
 ];
 
@@ -76,7 +79,8 @@ export function requests() {
     element: h('section', {}, heading('Requests'),
       h('div', { class: 'panel columns' }, field('Show', kind),
         h('label', { class: 'check' }, live, ' New ones as they come')),
-      h('p', { class: 'small' }, seesAll() ? 'The last 1,000 since the gateway started, of all tenants.'
+      h('p', { class: 'small' }, seesAll()
+        ? 'The last 1,000 since the gateway started, of all tenants.'
         : 'The last ones of this tenant since the gateway started.',
       ' Ids and numbers only; no text is kept.'), box),
     show() {

@@ -27,8 +27,9 @@ export function users() {
 
   const actions = (entity) => h('div', { class: 'buttons' },
     entity.type === 'user' &&
-      h('a', { class: 'button quiet', href: `#memories?${new URLSearchParams({ user: entity.name })}` },
-        'Memories'),
+      h('a', {
+        class: 'button quiet', href: `#memories?${new URLSearchParams({ user: entity.name })}`,
+      }, 'Memories'),
     may('write') && h('button', {
       type: 'button', class: 'quiet', 'aria-label': `Delete all of ${entity.type} ${entity.name}`,
       click: () => remove(entity),
@@ -51,7 +52,8 @@ export function users() {
       ['Actions', actions],
     ], found.slice(0, kShown)));
     if (found.length > kShown) {
-      box.append(h('p', { class: 'small' }, `${count(found.length - kShown)} more; say a part of the name.`));
+      box.append(h('p', { class: 'small' },
+        `${count(found.length - kShown)} more; say a part of the name.`));
     }
   }
 
