@@ -191,6 +191,7 @@ std::unordered_set<int64_t> AppImpl::Excluded(const AskRequest& request, const R
 }
 
 Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* held) {
+  if (request.mode == MemoryMode::kAuto) return Fail(Code::kInternal, "a mode was not resolved");
   Prepared prepared;
   ComposeOptions options = request.compose;
   engine_->format().Expect(request.question);  // while it is embedded

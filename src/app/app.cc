@@ -33,15 +33,18 @@ std::string_view MemoryModeName(MemoryMode mode) {
       return "text";
     case MemoryMode::kNone:
       return "none";
+    case MemoryMode::kAuto:
+      return "auto";
   }
   return "unknown";
 }
 
 Result<MemoryMode> ParseMemoryMode(std::string_view name) {
-  for (MemoryMode mode : {MemoryMode::kKv, MemoryMode::kText, MemoryMode::kNone}) {
+  for (MemoryMode mode :
+       {MemoryMode::kKv, MemoryMode::kText, MemoryMode::kNone, MemoryMode::kAuto}) {
     if (name == MemoryModeName(mode)) return mode;
   }
-  return Fail(Code::kInvalid, "mode '{}' is none of kv, text, none", name);
+  return Fail(Code::kInvalid, "mode '{}' is none of auto, kv, text, none", name);
 }
 
 std::string_view TierName(Tier tier) {
@@ -275,6 +278,34 @@ Result<std::vector<AddResult>> AppImpl::Add(std::span<const Fact> facts) {
     INFERSCALE_ASSIGN(std::vector<AddResult> added,
                       facts_->Add(batch, vectors, embedder_->identity()));
     std::move(added.begin(), added.end(), std::back_inserter(results));
+  }
+  WakeEncoder();
+  return results;
+}
+
+Result<std::vector<AddResult>> AppImpl::Restore(std::span<const FactWithHistory> facts) {
+  INFERSCALE_TRY(NeedAtLeast(Need::kSearch, "Restore"));
+  std::vector<AddResult> results;
+  results.reserve(facts.size());
+  for (size_t first = 0; first < facts.size(); first += kAddBatch) {
+    const auto batch = facts.subspan(first, std::min(kAddBatch, facts.size() - first));
+    // Vectors of those that are there already are not needed: an import that is run again is quick.
+    std::vector<std::string> texts;
+    std::vector<size_t> fresh;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const Fact& fact = batch[i].fact;
+      if (facts_->Get(fact.scope.tenant, fact.id)) continue;
+      fresh.push_back(i);
+      texts.push_back(RenderFact(fact));
+    }
+    std::vector<std::vector<float>> vectors(batch.size());
+    if (!texts.empty()) {
+      INFERSCALE_ASSIGN(auto made, embedder_->Embed(texts));
+      for (size_t i = 0; i < fresh.size(); ++i) vectors[fresh[i]] = std::move(made[i]);
+    }
+    INFERSCALE_ASSIGN(std::vector<AddResult> restored,
+                      facts_->Restore(batch, vectors, embedder_->identity()));
+    std::move(restored.begin(), restored.end(), std::back_inserter(results));
   }
   WakeEncoder();
   return results;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/erasure.h"
 #include "base/result.h"
 #include "embed/embedder.h"
 #include "engine/engine.h"
@@ -66,9 +67,9 @@ struct AppOptions {
 enum class Need : uint8_t { kFacts, kSearch, kAnswer };
 
 // How memory reaches the model: as KV where there is KV; as text, the same composition computed
-// whole; or not at all.
-enum class MemoryMode : uint8_t { kKv, kText, kNone };
-std::string_view MemoryModeName(MemoryMode mode);  // "kv", "text", "none"
+// whole; not at all; or as App::Resolve says.
+enum class MemoryMode : uint8_t { kKv, kText, kNone, kAuto };
+std::string_view MemoryModeName(MemoryMode mode);  // "kv", "text", "none", "auto"
 Result<MemoryMode> ParseMemoryMode(std::string_view name);
 
 // An earlier turn of the dialogue.
@@ -84,7 +85,7 @@ struct AskRequest {
   // the question, is computed with it, and is not searched for. A Conversation reads it only where
   // it begins, or begins anew.
   std::vector<PastTurn> before{};
-  MemoryMode mode = MemoryMode::kKv;
+  MemoryMode mode = MemoryMode::kKv;  // not kAuto: Resolve it first
   ComposeOptions compose;
   Sampling sampling;
   const Filter* filter = nullptr;
@@ -191,6 +192,13 @@ struct Erased {
   bool kv_left = false;   // some KV could not be erased yet; it is used no more, and tried again
 };
 
+// What Forget did, and the proof if that was asked for.
+struct ForgetReport {
+  Erased erased;
+  CompactResult compacted;
+  std::optional<ErasureProof> proof;
+};
+
 class App {
  public:
   static Result<std::unique_ptr<App>> Open(AppOptions options, Need need);
@@ -203,6 +211,9 @@ class App {
   // Durable and searchable on return; KV follows (EncodePending or the background). kInvalid if a
   // fact has no user, agent or run.
   virtual Result<std::vector<AddResult>> Add(std::span<const Fact> facts) = 0;
+  // Of an export: durable and searchable on return, in batches; those that are there already stay
+  // as they are (FactStore::Restore).
+  virtual Result<std::vector<AddResult>> Restore(std::span<const FactWithHistory> facts) = 0;
   virtual Result<Fact> Update(const std::string& tenant, const std::string& id,
                               const FactUpdate& update) = 0;
   virtual Result<Erased> Delete(const std::string& tenant, std::span<const std::string> ids) = 0;
@@ -229,6 +240,15 @@ class App {
   // kInvalid if the messages are of several scopes, kTransient if the model's answer is no use.
   virtual Result<std::vector<InferredFact>> AddInferred(std::span<const Fact> messages) = 0;
 
+  // What the quality gate has measured for this model and these settings: nothing before the first
+  // `inferscale verify`, which is seen at once, whichever process ran it.
+  virtual Result<std::optional<GateVerdict>> Verdict() = 0;
+  // What a verdict is kept under: names the model and all settings that it depends on, and is the
+  // same for all data directories.
+  virtual Hash128 VerdictId() const = 0;
+  // kAuto becomes kText if the verdict is that KV is too far from it, else kKv; the others stay.
+  virtual Result<MemoryMode> Resolve(MemoryMode mode) = 0;
+
   // The composition that Ask would use, with its KV pinned; for measuring.
   virtual Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
                                        AskTimes* times) = 0;
@@ -248,6 +268,9 @@ class App {
   // some seconds for another process that encodes, then kConflict. What is in use is what this
   // application was opened with, or without a model the setting that was put to use last.
   virtual Result<CompactResult> Compact(bool drop_unused) = 0;
+  // DeleteScope, then Compact, so that the bytes are gone; with `verify` every file of the data
+  // directory is then read for what the facts may have left.
+  virtual Result<ForgetReport> Forget(const Scope& scope, bool verify) = 0;
   // Reads both databases whole: minutes if they are large. kCorrupt if that of the facts is
   // damaged; false if the catalog of KV was, which is empty now and fills again.
   virtual Result<bool> Verify() = 0;

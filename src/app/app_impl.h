@@ -47,6 +47,7 @@ class AppImpl final : public App {
   const AppOptions& options() const override { return options_; }
   FactStore& facts() override { return *facts_; }
   Result<std::vector<AddResult>> Add(std::span<const Fact> facts) override;
+  Result<std::vector<AddResult>> Restore(std::span<const FactWithHistory> facts) override;
   Result<Fact> Update(const std::string& tenant, const std::string& id,
                       const FactUpdate& update) override;
   Result<Erased> Delete(const std::string& tenant, std::span<const std::string> ids) override;
@@ -62,6 +63,9 @@ class AppImpl final : public App {
   Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override;
   std::unique_ptr<Conversation> StartConversation() override;
   Result<std::vector<InferredFact>> AddInferred(std::span<const Fact> messages) override;
+  Result<std::optional<GateVerdict>> Verdict() override;
+  Hash128 VerdictId() const override;
+  Result<MemoryMode> Resolve(MemoryMode mode) override;
   Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
                                AskTimes* times) override;
 
@@ -72,6 +76,7 @@ class AppImpl final : public App {
 
   Status CollectGarbage() override;
   Result<CompactResult> Compact(bool drop_unused) override;
+  Result<ForgetReport> Forget(const Scope& scope, bool verify) override;
   Result<bool> Verify() override;
   Result<AppStats> Stats() override;
 

@@ -14,11 +14,11 @@ double LogSumExp(std::span<const float> logits) {
   return top + std::log(sum);
 }
 
-size_t Top(std::span<const float> logits) {
-  return static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
 }  // namespace
+
+Token MostLikely(std::span<const float> logits) {
+  return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
 
 double NegLogLikelihood(std::span<const float> logits, Token token) {
   return LogSumExp(logits) - double{logits[static_cast<size_t>(token)]};
@@ -40,7 +40,7 @@ Fidelity Compare(const Logits& reference, const Logits& other) {
   Fidelity out;
   for (size_t i = 0; i < reference.size(); ++i) {
     out.kl.push_back(KlDivergence(reference[i], other[i]));
-    out.same_top.push_back(Top(reference[i]) == Top(other[i]));
+    out.same_top.push_back(MostLikely(reference[i]) == MostLikely(other[i]));
   }
   return out;
 }

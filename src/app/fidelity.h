@@ -17,6 +17,9 @@ using Logits = std::vector<std::vector<float>>;  // [position][vocabulary], as o
 // -ln softmax(logits)[token].
 double NegLogLikelihood(std::span<const float> logits, Token token);
 
+// The first of those with the highest logit.
+Token MostLikely(std::span<const float> logits);
+
 // KL(softmax(p) || softmax(q)) in nats; of equal sizes. Never below zero, zero for equal logits.
 double KlDivergence(std::span<const float> p, std::span<const float> q);
 

@@ -8,6 +8,54 @@
 #include "engine/vllm/vllm_engine.h"
 
 namespace inferscale {
+namespace {
+
+class SharedEngine final : public Engine {
+ public:
+  explicit SharedEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  const ModelInfo& info() const override { return engine_->info(); }
+  const PromptFormat& format() const override { return engine_->format(); }
+  std::string Detokenize(std::span<const Token> tokens) const override {
+    return engine_->Detokenize(tokens);
+  }
+  Result<std::unique_ptr<Generation>> Start(GenerateRequest request) override {
+    return engine_->Start(std::move(request));
+  }
+  Result<EncodeResult> Encode(const EncodeRequest& request) override {
+    return engine_->Encode(request);
+  }
+  Result<std::vector<std::vector<float>>> Score(const Prompt& prompt,
+                                                std::span<const Token> continuation,
+                                                uint64_t session) override {
+    return engine_->Score(prompt, continuation, session);
+  }
+  void EndSession(uint64_t session) override { engine_->EndSession(session); }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+};
+
+class SharedEmbedder final : public Embedder {
+ public:
+  explicit SharedEmbedder(std::shared_ptr<Embedder> embedder) : embedder_(std::move(embedder)) {}
+
+  uint32_t dims() const override { return embedder_->dims(); }
+  Hash128 identity() const override { return embedder_->identity(); }
+  std::string name() const override { return embedder_->name(); }
+  Result<std::vector<std::vector<float>>> Embed(std::span<const std::string> texts) override {
+    return embedder_->Embed(texts);
+  }
+
+ private:
+  std::shared_ptr<Embedder> embedder_;
+};
+
+}  // namespace
+
+Models SharedModels::Share() const {
+  return {std::make_unique<SharedEmbedder>(embedder_), std::make_unique<SharedEngine>(engine_)};
+}
 
 Result<Models> LoadModels(const AppOptions& options, Need need) {
   Models models;

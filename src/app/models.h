@@ -3,6 +3,7 @@
 #define INFERSCALE_APP_MODELS_H_
 
 #include <memory>
+#include <utility>
 
 #include "app/app.h"
 
@@ -11,6 +12,21 @@ namespace inferscale {
 struct Models {
   std::unique_ptr<Embedder> embedder;  // null if `need` is kFacts
   std::unique_ptr<Engine> engine;      // null unless `need` is kAnswer
+};
+
+// One set of models for several applications.
+class SharedModels {
+ public:
+  // Both must be there.
+  explicit SharedModels(Models models)
+      : embedder_(std::move(models.embedder)), engine_(std::move(models.engine)) {}
+
+  Engine& engine() const { return *engine_; }
+  Models Share() const;
+
+ private:
+  std::shared_ptr<Embedder> embedder_;
+  std::shared_ptr<Engine> engine_;
 };
 
 // Loads what `need` asks for.

@@ -75,7 +75,10 @@ Hasher::Hasher() : state_(XXH3_createState()) {
 Hasher::~Hasher() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
 
 Hasher& Hasher::AddBytes(ByteSpan bytes) {
-  Add(static_cast<uint64_t>(bytes.size()));
+  return Add(static_cast<uint64_t>(bytes.size())).AddRaw(bytes);
+}
+
+Hasher& Hasher::AddRaw(ByteSpan bytes) {
   XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), bytes.data(), bytes.size());
   return *this;
 }

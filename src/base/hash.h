@@ -36,6 +36,8 @@ class Hasher {
 
   Hasher& Add(std::string_view text) { return AddBytes(AsBytes(text)); }
   Hasher& AddBytes(ByteSpan bytes);
+  // Without its length: for a stream whose pieces mean nothing.
+  Hasher& AddRaw(ByteSpan bytes);
   Hasher& Add(uint64_t value);
   Hasher& Add(const Hash128& value) { return Add(value.high).Add(value.low); }
   Hash128 Digest() const;

@@ -208,6 +208,18 @@ Status SqlDatabase::Exec(const std::string& sql) {
   return {};
 }
 
+Status SqlDatabase::CopyTo(const std::string& path) {
+  INFERSCALE_TRY(CreatePrivateFile(path));
+  INFERSCALE_TRY(Query("VACUUM INTO ?1", path).Run());
+  // SQLite leaves that to the system.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool synced = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!synced) return Fail(Code::kTransient, "{}: {}", path, std::strerror(error));
+  return {};
+}
+
 int64_t SqlDatabase::LastRow() const { return sqlite3_last_insert_rowid(db_); }
 int64_t SqlDatabase::Changes() const { return sqlite3_changes64(db_); }
 

@@ -106,6 +106,10 @@ class SqlDatabase {
     return found ? query.Int(0) : 0;
   }
 
+  // A copy as of now, without free pages, in a new file for its owner only; durable on return. Who
+  // has this database open reads and writes meanwhile.
+  Status CopyTo(const std::string& path);
+
   int64_t LastRow() const;
   int64_t Changes() const;  // rows touched by the last INSERT, UPDATE or DELETE
   const std::string& path() const { return path_; }

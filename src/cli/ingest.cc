@@ -18,6 +18,12 @@ namespace {
 
 constexpr size_t kBatch = 64;
 
+void Count(std::span<const AddResult> results, Ingested* out) {
+  for (const AddResult& result : results) {
+    ++(result.event == AddEvent::kAdded ? out->added : out->duplicates);
+  }
+}
+
 // A batch is refused as a whole for one bad fact; then each is tried alone.
 Status AddOneByOne(App& app, std::span<const Fact> batch, Ingested* out) {
   for (size_t i = 0; i < batch.size(); ++i) {
@@ -41,12 +47,27 @@ Status AddBatch(App& app, std::span<const Fact> batch, Ingested* out) {
   } else if (!results) {
     return tl::unexpected<Error>(std::move(results).error());
   } else {
-    for (const AddResult& result : *results) {
-      ++(result.event == AddEvent::kAdded ? out->added : out->duplicates);
-    }
+    Count(*results, out);
   }
   out->seen += batch.size();
   return {};
+}
+
+// `take` counts what it has done.
+template <typename T, typename Take>
+Result<Ingested> InBatches(std::span<const T> facts, const Take& take) {
+  Ingested out;
+  const Stopwatch watch;
+  Progress progress("Adding");
+  while (out.seen < facts.size() && !Interrupted()) {
+    const size_t count = std::min(kBatch, facts.size() - out.seen);
+    INFERSCALE_TRY(take(facts.subspan(out.seen, count), &out));
+    const double per_second = static_cast<double>(out.seen) / watch.Ms() * 1000;
+    progress.Update(out.seen, facts.size(), fmt::format("{:.0f} facts/s", per_second));
+  }
+  out.interrupted = out.seen < facts.size();
+  out.ms = watch.Ms();
+  return out;
 }
 
 }  // namespace
@@ -88,18 +109,17 @@ Result<ParsedFacts> ParseFacts(std::string_view content, ImportFormat format,
 }
 
 Result<Ingested> AddFacts(App& app, std::span<const Fact> facts) {
-  Ingested out;
-  const Stopwatch watch;
-  Progress progress("Adding");
-  while (out.seen < facts.size() && !Interrupted()) {
-    const size_t count = std::min(kBatch, facts.size() - out.seen);
-    INFERSCALE_TRY(AddBatch(app, facts.subspan(out.seen, count), &out));
-    const double per_second = static_cast<double>(out.seen) / watch.Ms() * 1000;
-    progress.Update(out.seen, facts.size(), fmt::format("{:.0f} facts/s", per_second));
-  }
-  out.interrupted = out.seen < facts.size();
-  out.ms = watch.Ms();
-  return out;
+  return InBatches(
+      facts, [&](std::span<const Fact> batch, Ingested* out) { return AddBatch(app, batch, out); });
+}
+
+Result<Ingested> RestoreFacts(App& app, std::span<const FactWithHistory> facts) {
+  return InBatches(facts, [&](std::span<const FactWithHistory> batch, Ingested* out) -> Status {
+    INFERSCALE_ASSIGN(const auto results, app.Restore(batch));
+    Count(results, out);
+    out->seen += batch.size();
+    return {};
+  });
 }
 
 Result<Ingested> InferFacts(App& app, std::span<const Fact> messages) {

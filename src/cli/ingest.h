@@ -38,6 +38,9 @@ Result<Ingested> AddFacts(App& app, std::span<const Fact> facts);
 // messages. Doing it again reads all of them again.
 Result<Ingested> InferFacts(App& app, std::span<const Fact> messages);
 
+// The same for the facts of an export, which keep their ids and are folded by those.
+Result<Ingested> RestoreFacts(App& app, std::span<const FactWithHistory> facts);
+
 // Encodes everything pending; for a model that takes no KV that is nothing, which is said to the
 // user. `*interrupted` tells whether Ctrl-C ended it early.
 Result<EncodeProgress> EncodeAll(App& app, bool* interrupted);

@@ -54,10 +54,11 @@ int Main(int argc, char** argv) {
   root.require_subcommand(1);
   AddGlobalOptions(root, &options);
   const std::vector<Verb> verbs = {
-      AddVerb(root),    ImportVerb(root),  SearchVerb(root),    ListVerb(root),
-      GetVerb(root),    UpdateVerb(root),  DeleteVerb(root),    HistoryVerb(root),
-      AskVerb(root),    ChatVerb(root),    EncodeVerb(root),    StatsVerb(root),
-      DoctorVerb(root), CompactVerb(root), BenchTtftVerb(root), BenchScoreVerb(root),
+      AddVerb(root),    ImportVerb(root),  ExportVerb(root),    SearchVerb(root),
+      ListVerb(root),   GetVerb(root),     UpdateVerb(root),    DeleteVerb(root),
+      ForgetVerb(root), BackupVerb(root),  HistoryVerb(root),   AskVerb(root),
+      ChatVerb(root),   EncodeVerb(root),  StatsVerb(root),     DoctorVerb(root),
+      VerifyVerb(root), CompactVerb(root), BenchTtftVerb(root), BenchScoreVerb(root),
       DemoVerb(root),   ServeVerb(root),   KeysVerb(root)};
   root.footer(
       "First steps:\n"

@@ -18,14 +18,18 @@ void AddSamplingFlags(CLI::App* command, Sampling* sampling) {
 }
 
 void AddModeFlag(CLI::App* command, MemoryMode* mode) {
-  const std::map<std::string, MemoryMode> modes = {
-      {"kv", MemoryMode::kKv}, {"text", MemoryMode::kText}, {"none", MemoryMode::kNone}};
+  const std::map<std::string, MemoryMode> modes = {{"auto", MemoryMode::kAuto},
+                                                   {"kv", MemoryMode::kKv},
+                                                   {"text", MemoryMode::kText},
+                                                   {"none", MemoryMode::kNone}};
   command
-      ->add_option("--mode", *mode,
-                   "Memory as kv (injected), as text (the same prompt, prefilled) or none")
+      ->add_option(
+          "--mode", *mode,
+          "Memory as kv (injected), as text (the same prompt, prefilled), none, or auto: kv "
+          "unless inferscale verify has failed it")
       ->transform(CLI::CheckedTransformer(modes))
       ->type_name("MODE")
-      ->default_str("kv");
+      ->default_str("auto");
 }
 
 }  // namespace inferscale

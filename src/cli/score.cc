@@ -97,48 +97,6 @@ Result<ScoreArm> ReadArm(const json::value& value, const AppOptions& defaults) {
   return arm;
 }
 
-// ---- one model for several applications --------------------------------------------------------
-
-class SharedEngine final : public Engine {
- public:
-  explicit SharedEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
-
-  const ModelInfo& info() const override { return engine_->info(); }
-  const PromptFormat& format() const override { return engine_->format(); }
-  std::string Detokenize(std::span<const Token> tokens) const override {
-    return engine_->Detokenize(tokens);
-  }
-  Result<std::unique_ptr<Generation>> Start(GenerateRequest request) override {
-    return engine_->Start(std::move(request));
-  }
-  Result<EncodeResult> Encode(const EncodeRequest& request) override {
-    return engine_->Encode(request);
-  }
-  Result<Logits> Score(const Prompt& prompt, std::span<const Token> continuation,
-                       uint64_t session) override {
-    return engine_->Score(prompt, continuation, session);
-  }
-  void EndSession(uint64_t session) override { engine_->EndSession(session); }
-
- private:
-  std::shared_ptr<Engine> engine_;
-};
-
-class SharedEmbedder final : public Embedder {
- public:
-  explicit SharedEmbedder(std::shared_ptr<Embedder> embedder) : embedder_(std::move(embedder)) {}
-
-  uint32_t dims() const override { return embedder_->dims(); }
-  Hash128 identity() const override { return embedder_->identity(); }
-  std::string name() const override { return embedder_->name(); }
-  Result<std::vector<std::vector<float>>> Embed(std::span<const std::string> texts) override {
-    return embedder_->Embed(texts);
-  }
-
- private:
-  std::shared_ptr<Embedder> embedder_;
-};
-
 double Sum(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -214,8 +172,7 @@ struct Scorer::Measured {
 
 Result<std::unique_ptr<Scorer>> Scorer::Open(const AppOptions& options) {
   INFERSCALE_ASSIGN(Models models, LoadModels(options, Need::kAnswer));
-  return std::unique_ptr<Scorer>(
-      new Scorer(options, std::move(models.engine), std::move(models.embedder)));
+  return std::unique_ptr<Scorer>(new Scorer(options, SharedModels(std::move(models))));
 }
 
 Result<App*> Scorer::AppFor(const ScoreArm& arm) {
@@ -228,8 +185,7 @@ Result<App*> Scorer::AppFor(const ScoreArm& arm) {
     options.window = arm.window;
     options.episode_facts = arm.episode;
     options.kv_codec = arm.codec;
-    INFERSCALE_ASSIGN(app, OpenApp(std::move(options), {std::make_unique<SharedEmbedder>(embedder_),
-                                                        std::make_unique<SharedEngine>(engine_)}));
+    INFERSCALE_ASSIGN(app, OpenApp(std::move(options), models_.Share()));
   }
   return app.get();
 }
@@ -275,11 +231,11 @@ Result<std::vector<Fact>> Scorer::AllOf(const ScoreArm& arm, const std::string& 
 }
 
 Result<Scorer::Composed> Scorer::Lines(const ScoreRequest& request, std::vector<Fact> facts) {
-  const PromptFormat& format = engine_->format();
+  const PromptFormat& format = engine().format();
   INFERSCALE_ASSIGN(std::vector<Token> header, format.Header(options_.system));
   INFERSCALE_ASSIGN(const std::vector<Token> tail, format.Tail(request.question));
   const size_t taken = header.size() + std::max(kTailRoom, tail.size() + request.max_tokens);
-  const size_t context = engine_->info().context_tokens;
+  const size_t context = engine().info().context_tokens;
   size_t room = context - std::min(context, taken);
   std::vector<std::vector<Token>> lines;
   Composed whole;
@@ -305,7 +261,7 @@ Result<Scorer::Measured> Scorer::Measure(const ScoreRequest& request, const Prom
   Measured out;
   GenerateRequest generate{.prompt = prompt, .sampling = {}, .session = session};
   generate.sampling.max_tokens = request.max_tokens;
-  INFERSCALE_ASSIGN(auto generation, engine_->Start(std::move(generate)));
+  INFERSCALE_ASSIGN(auto generation, engine().Start(std::move(generate)));
   while (true) {
     INFERSCALE_ASSIGN(const std::optional<std::string> piece, generation->Next());
     if (!piece) break;
@@ -315,14 +271,14 @@ Result<Scorer::Measured> Scorer::Measure(const ScoreRequest& request, const Prom
   out.stats = generation->stats();
   if (request.gold.empty()) return out;
 
-  INFERSCALE_ASSIGN(const std::vector<Token> gold, engine_->format().Text(request.gold));
-  INFERSCALE_ASSIGN(out.gold, engine_->Score(prompt, gold, session));
+  INFERSCALE_ASSIGN(const std::vector<Token> gold, engine().format().Text(request.gold));
+  INFERSCALE_ASSIGN(out.gold, engine().Score(prompt, gold, session));
   for (size_t i = 0; i < gold.size(); ++i) {
     out.gold_nll.push_back(NegLogLikelihood(out.gold[i], gold[i]));
   }
   for (const std::string& option : request.options) {
-    INFERSCALE_ASSIGN(const std::vector<Token> tokens, engine_->format().Text(option));
-    INFERSCALE_ASSIGN(const Logits logits, engine_->Score(prompt, tokens, session));
+    INFERSCALE_ASSIGN(const std::vector<Token> tokens, engine().format().Text(option));
+    INFERSCALE_ASSIGN(const Logits logits, engine().Score(prompt, tokens, session));
     double nll = 0;
     for (size_t i = 0; i < tokens.size(); ++i) nll += NegLogLikelihood(logits[i], tokens[i]);
     out.options.emplace_back(json::object{{"nll", nll}, {"tokens", tokens.size()}});
@@ -337,7 +293,7 @@ Result<std::shared_ptr<const Scorer::Measured>> Scorer::Reference(const ScoreReq
   if (reference == nullptr) {
     const uint64_t session = ++sessions_;
     auto measured = Measure(request, text, session);
-    engine_->EndSession(session);
+    engine().EndSession(session);
     if (!measured) return tl::unexpected<Error>(std::move(measured).error());
     reference = std::make_shared<const Measured>(*std::move(measured));
   }
@@ -360,7 +316,7 @@ Result<json::object> Scorer::ScoreOne(const ScoreRequest& request, const ScoreAr
     INFERSCALE_ASSIGN(composed, Compose(request, arm, MemoryMode::kNone));
   } else if (arm.memory == ScoreMemory::kShuffled) {
     std::mt19937_64 random(request.seed);
-    INFERSCALE_ASSIGN(const auto tail, engine_->format().Tail(request.question));
+    INFERSCALE_ASSIGN(const auto tail, engine().format().Tail(request.question));
     composed.prompt = ShuffleEpisodes(text, composed.facts, tail.size(), random);
   }
   std::shared_ptr<const Measured> measured = reference;
@@ -368,7 +324,7 @@ Result<json::object> Scorer::ScoreOne(const ScoreRequest& request, const ScoreAr
     const bool whole = arm.memory == ScoreMemory::kAll;
     const uint64_t session = whole ? kWholeSession : ++sessions_;
     auto own = Measure(request, composed.prompt, session);
-    if (!whole) engine_->EndSession(session);
+    if (!whole) engine().EndSession(session);
     if (!own) return tl::unexpected<Error>(std::move(own).error());
     measured = std::make_shared<const Measured>(*std::move(own));
   }

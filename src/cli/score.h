@@ -18,6 +18,7 @@
 
 #include "app/app.h"
 #include "app/fidelity.h"
+#include "app/models.h"
 #include "base/result.h"
 
 namespace inferscale {
@@ -60,7 +61,7 @@ class Scorer {
  public:
   static Result<std::unique_ptr<Scorer>> Open(const AppOptions& options);
 
-  const ModelInfo& model() const { return engine_->info(); }
+  const ModelInfo& model() const { return engine().info(); }
   // One object for each arm, in order: docs/quality.md names its members.
   Result<boost::json::array> Score(const ScoreRequest& request);
   Result<std::vector<std::vector<float>>> Embed(std::span<const std::string> texts) {
@@ -72,8 +73,10 @@ class Scorer {
   struct Composed;
   using References = std::unordered_map<Hash128, std::shared_ptr<const Measured>>;
 
-  Scorer(AppOptions options, std::shared_ptr<Engine> engine, std::shared_ptr<Embedder> embedder)
-      : options_(std::move(options)), engine_(std::move(engine)), embedder_(std::move(embedder)) {}
+  Scorer(AppOptions options, SharedModels models)
+      : options_(std::move(options)), models_(std::move(models)) {}
+
+  Engine& engine() const { return models_.engine(); }
 
   Result<App*> AppFor(const ScoreArm& arm);
   Result<boost::json::object> ScoreOne(const ScoreRequest& request, const ScoreArm& arm,
@@ -91,8 +94,7 @@ class Scorer {
   Result<Measured> Measure(const ScoreRequest& request, const Prompt& prompt, uint64_t session);
 
   const AppOptions options_;
-  std::shared_ptr<Engine> engine_;
-  std::shared_ptr<Embedder> embedder_;
+  const SharedModels models_;
   std::map<std::string, std::unique_ptr<App>> apps_;
   uint64_t sessions_ = 1;  // the first is WholeConversation's, which stays for the next question
 };

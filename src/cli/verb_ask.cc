@@ -4,13 +4,14 @@
 #include "cli/interrupt.h"
 #include "cli/sampling_flags.h"
 #include "cli/verbs.h"
+#include "cli/verdict_view.h"
 
 namespace inferscale {
 namespace {
 
 struct Args {
   std::string question;
-  MemoryMode mode = MemoryMode::kKv;
+  MemoryMode mode = MemoryMode::kAuto;
   bool explain = false;
   std::string filter;
   Sampling sampling;
@@ -34,7 +35,7 @@ Result<int> Run(const Args& args, const Options& options) {
   AskRequest request;
   request.scope = options.scope;
   request.question = args.question;
-  request.mode = args.mode;
+  INFERSCALE_ASSIGN(request.mode, ResolveAndSay(*app, args.mode));
   request.compose = options.app.compose;
   request.sampling = args.sampling;
   request.filter = &filter;
@@ -46,7 +47,7 @@ Result<int> Run(const Args& args, const Options& options) {
     return !Interrupted();
   }));
   if (options.json()) {
-    PrintJson(AnswerToJson(answer, args.mode));
+    PrintJson(AnswerToJson(answer, request.mode));
   } else {
     Print("\n");
     if (args.explain) Explain(answer);

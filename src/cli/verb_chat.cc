@@ -11,12 +11,13 @@
 #include "cli/interrupt.h"
 #include "cli/sampling_flags.h"
 #include "cli/verbs.h"
+#include "cli/verdict_view.h"
 
 namespace inferscale {
 namespace {
 
 struct Args {
-  MemoryMode mode = MemoryMode::kKv;
+  MemoryMode mode = MemoryMode::kAuto;
   bool remember = false;
   bool explain = false;
   Sampling sampling;
@@ -26,8 +27,9 @@ int64_t NowMs() { return SystemClock().NowMs(); }
 
 class Chat {
  public:
-  Chat(const Args& args, const Options& options, App& app)
+  Chat(const Args& args, MemoryMode mode, const Options& options, App& app)
       : args_(args),
+        mode_(mode),
         options_(options),
         app_(app),
         conversation_(app.StartConversation()),
@@ -102,7 +104,7 @@ class Chat {
     AskRequest request;
     request.scope = options_.scope;
     request.question = question;
-    request.mode = args_.mode;
+    request.mode = mode_;
     request.compose = options_.app.compose;
     request.sampling = args_.sampling;
     request.filter = &filter_;
@@ -145,6 +147,7 @@ class Chat {
   }
 
   const Args& args_;
+  const MemoryMode mode_;  // resolved
   const Options& options_;
   App& app_;
   std::unique_ptr<Conversation> conversation_;
@@ -160,7 +163,8 @@ Result<int> Run(const Args& args, const Options& options) {
   if (options.scope.user == "*") return Fail(Code::kInvalid, "chat needs one --user, not '*'");
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kAnswer));
   if (args.remember) app->StartBackgroundEncoding();
-  Chat chat(args, options, *app);
+  INFERSCALE_ASSIGN(const MemoryMode mode, ResolveAndSay(*app, args.mode));
+  Chat chat(args, mode, options, *app);
   INFERSCALE_TRY(chat.Start());
   return chat.Loop();
 }

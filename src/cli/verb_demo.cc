@@ -45,6 +45,7 @@ std::string_view ArmName(MemoryMode mode) {
       return "no memory";
     case MemoryMode::kText:
       return "text";
+    case MemoryMode::kAuto:
     case MemoryMode::kKv:
       return "KV";
   }

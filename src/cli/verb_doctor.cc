@@ -10,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/temp_dir.h"
 #include "cli/verbs.h"
+#include "cli/verdict_view.h"
 
 namespace inferscale {
 namespace {
@@ -76,6 +77,20 @@ Check CheckSpace(const std::string& folder) {
   return {"disk", little ? Health::kWarning : Health::kOk,
           fmt::format("{} free", FormatBytes(space.available)),
           little ? "KV needs room: free some, or set --disk-mb" : ""};
+}
+
+// Neither is bad: answers are right either way.
+Check CheckQuality(App& app) {
+  const auto verdict = app.Verdict();
+  if (!verdict) return {"quality", Health::kWarning, verdict.error().message, ""};
+  std::string advice;
+  if (!*verdict) advice = "inferscale verify measures how near injected KV comes to text";
+  if (*verdict && !(*verdict)->passed) {
+    advice = "mode auto computes facts from text; try another --window, --plain or --kv-codec";
+  }
+  return {"quality", advice.empty() ? Health::kOk : Health::kWarning,
+          *verdict ? DescribeVerdict(*verdict) : "not measured with this model and settings",
+          std::move(advice)};
 }
 
 // What opens, and what does not: facts, then the embedder, then the language model, so that the
@@ -160,6 +175,7 @@ void CheckApp(const Options& options, std::vector<Check>* checks) {
   checks->push_back(
       {"self-test", model.self_test.passed ? Health::kOk : Health::kBad, model.self_test.summary,
        model.self_test.passed ? "" : "answers are right but slow: every fact is prefilled"});
+  if (model.injection) checks->push_back(CheckQuality(**answers));
 }
 
 Result<int> Run(const Options& options) {

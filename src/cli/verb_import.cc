@@ -6,12 +6,14 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "memory/export.h"
 
 namespace inferscale {
 namespace {
 
 struct Args {
   std::string file;
+  bool from_export = false;
   std::string format = "auto";
   bool no_encode = false;
   bool infer = false;
@@ -67,23 +69,47 @@ void SaySkipped(const std::vector<Error>& skipped) {
   }
 }
 
-Result<int> Run(const Args& args, const Options& options) {
+// What a file holds: facts to be added, or those of an export with their ids and history.
+struct Content {
+  ParsedFacts parsed;
+  std::vector<FactWithHistory> exported;
+  size_t facts() const { return parsed.facts.size() + exported.size(); }
+};
+
+Result<Content> Parse(const Args& args, const Options& options) {
   INFERSCALE_ASSIGN(const ImportFormat format, ParseImportFormat(args.format));
   INFERSCALE_ASSIGN(const std::string content, ReadInput(args.file));
+  Content out;
+  if (args.from_export || (format == ImportFormat::kAuto && LooksLikeExport(content))) {
+    auto exported = ParseExport(content);
+    if (!exported) return Wrap(std::move(exported).error(), args.file + ": nothing was imported");
+    out.exported = *std::move(exported);
+    for (FactWithHistory& fact : out.exported) fact.fact.scope.tenant = options.scope.tenant;
+    return out;
+  }
   Fact defaults;
   defaults.scope = options.scope;
   auto parsed = ParseFacts(content, format, defaults);
   if (!parsed) return Wrap(std::move(parsed).error(), args.file);
+  out.parsed = *std::move(parsed);
+  return out;
+}
 
+Result<int> Run(const Args& args, const Options& options) {
+  INFERSCALE_ASSIGN(Content content, Parse(args, options));
   const bool encode = !args.no_encode && NamesEngine(options.app);
   INFERSCALE_ASSIGN(
       const auto app,
       OpenApplication(options.app, encode || args.infer ? Need::kAnswer : Need::kSearch));
   Report report;
-  report.facts = parsed->facts.size();
-  report.skipped = std::move(parsed->skipped);
-  INFERSCALE_ASSIGN(report.adding,
-                    args.infer ? InferFacts(*app, parsed->facts) : AddFacts(*app, parsed->facts));
+  report.facts = content.facts();
+  report.skipped = std::move(content.parsed.skipped);
+  if (content.exported.empty()) {
+    const std::vector<Fact>& facts = content.parsed.facts;
+    INFERSCALE_ASSIGN(report.adding, args.infer ? InferFacts(*app, facts) : AddFacts(*app, facts));
+  } else {
+    INFERSCALE_ASSIGN(report.adding, RestoreFacts(*app, content.exported));
+  }
   report.skipped.insert(report.skipped.end(), report.adding.refused.begin(),
                         report.adding.refused.end());
   SaySkipped(report.skipped);
@@ -114,12 +140,17 @@ Verb ImportVerb(CLI::App& root) {
       AddCommand(root, "import", "Remember conversations from a file; can be stopped and run again",
                  {"inferscale import chat.jsonl --user ana",
                   "inferscale import locomo10.json --format locomo   # a user for each sample",
-                  "inferscale import - --format text --no-encode < notes.txt"});
-  command->add_option("FILE", args->file, "Chat JSONL, LoCoMo JSON or text; - is standard input")
+                  "inferscale import - --format text --no-encode < notes.txt",
+                  "inferscale import facts.jsonl --from-export"});
+  command
+      ->add_option("FILE", args->file,
+                   "Chat JSONL, LoCoMo JSON, text or an export; - is standard input")
       ->required();
   command->add_option("--format", args->format, "auto, jsonl, locomo or text")
       ->type_name("FORMAT")
       ->capture_default_str();
+  command->add_flag("--from-export", args->from_export,
+                    "The file is one of inferscale export, which is also recognised by itself");
   command->add_flag("--no-encode", args->no_encode, "Leave the encoding to inferscale encode");
   AddInferFlag(command, &args->infer);
   return {command, [args](const Options& options) { return Run(*args, options); }};

@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/sampling_flags.h"
 #include "cli/verbs.h"
+#include "cli/verdict_view.h"
 #include "server/gatekeeper.h"
 #include "server/gateway.h"
 #include "server/http_server.h"
@@ -22,6 +24,7 @@ struct Args {
   uint16_t port = 8080;
   AuthMode auth = AuthMode::kAuto;
   uint32_t per_minute = 0;
+  MemoryMode mode = MemoryMode::kAuto;
 };
 
 // Whoever can reach the address must have a key, unless that is only this machine.
@@ -48,6 +51,7 @@ struct Hello {
   std::string model;
   bool keys_asked_for = false;
   std::optional<NewKey> first_key;
+  std::optional<GateVerdict> verdict;
 };
 
 void SayHello(const Hello& hello, const ModelInfo& model, const Options& options) {
@@ -57,6 +61,7 @@ void SayHello(const Hello& hello, const ModelInfo& model, const Options& options
                                {"injection", model.injection},
                                {"auth", hello.keys_asked_for}};
     if (hello.first_key) out["admin_key"] = hello.first_key->key;
+    if (hello.verdict) out["quality"] = VerdictToJson(*hello.verdict);
     PrintJson(out);
     return;
   }
@@ -65,6 +70,7 @@ void SayHello(const Hello& hello, const ModelInfo& model, const Options& options
   std::vector<std::pair<std::string, std::string>> items = {
       {"Data", options.app.data_dir},
       {"Self-test", model.self_test.summary},
+      {"Quality", DescribeVerdict(hello.verdict)},
       {"Keys", hello.keys_asked_for ? "asked for; inferscale keys list shows them"
                                     : "not asked for: only this machine can ask"}};
   if (hello.first_key) {
@@ -83,6 +89,7 @@ Result<int> Run(const Args& args, const Options& options) {
   AskRequest defaults;
   defaults.scope.tenant = options.scope.tenant;
   defaults.compose = options.app.compose;
+  defaults.mode = args.mode;
   Gatekeeper gatekeeper(*keys, clock, {args.auth, options.scope.tenant, args.per_minute});
   Gateway gateway(*app, clock, defaults, &gatekeeper);
   INFERSCALE_ASSIGN(const auto server,
@@ -101,6 +108,7 @@ Result<int> Run(const Args& args, const Options& options) {
   }
   INFERSCALE_ASSIGN(const bool any_key, keys->Any());
   hello.keys_asked_for = any_key && args.auth != AuthMode::kOff;
+  INFERSCALE_ASSIGN(hello.verdict, app->Verdict());
   SayHello(hello, app->engine().info(), options);
   FlushOutput();
   app->StartBackgroundEncoding();
@@ -123,6 +131,7 @@ Verb ServeVerb(CLI::App& root) {
   command->add_option("--port", args->port, "Port to listen on; 0: any free one")
       ->type_name("N")
       ->capture_default_str();
+  AddModeFlag(command, &args->mode);
   const std::map<std::string, AuthMode> modes = {
       {"auto", AuthMode::kAuto}, {"on", AuthMode::kOn}, {"off", AuthMode::kOff}};
   command

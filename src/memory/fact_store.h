@@ -61,6 +61,19 @@ struct HistoryEntry {
   int64_t at_ms = 0;
 };
 
+struct FactWithHistory {
+  Fact fact;
+  std::vector<HistoryEntry> history;  // oldest first
+};
+
+// What facts leave in files: their bytes as they are stored, to be looked for once they are gone.
+struct Traces {
+  size_t facts = 0;
+  std::vector<std::string> texts;    // also of earlier versions, and metadata
+  std::vector<std::string> vectors;  // binary
+  std::vector<Hash128> keys;         // of KV of their episodes, under all settings
+};
+
 struct ListQuery {
   Scope scope;
   const Filter* filter = nullptr;
@@ -104,6 +117,22 @@ struct EncodedEpisode {
   std::vector<uint32_t> window_versions;
 };
 
+// How near injected KV came to full prefill, and beside it another order of the same facts: what
+// the quality gate (app/gate.h) measured for a model and its settings.
+struct GateVerdict {
+  bool passed = false;
+  std::optional<double> kl;  // mean over positions, nats; none if the engine gives no logits
+  std::optional<double> noise_kl;
+  double agreement = 0;  // share of positions with the same most likely token
+  double noise_agreement = 0;
+  double injected = 0;  // share of the prompts' tokens
+  uint32_t questions = 0;
+  uint32_t positions = 0;
+  int64_t at_ms = 0;
+
+  bool operator==(const GateVerdict&) const = default;
+};
+
 struct FactStoreStats {
   uint64_t facts = 0;
   uint64_t users = 0;  // distinct (tenant, user)
@@ -132,6 +161,13 @@ class FactStore {
   // their vectors need not be computed.
   virtual Result<std::vector<std::string>> FindDuplicates(std::span<const Fact> facts) = 0;
 
+  // Facts as another store had them, with id, version, times and history, in one durable
+  // transaction. They are checked as by Add and not folded; one whose id its tenant has already is
+  // left as it is (kDuplicate). kConflict if another tenant has it.
+  virtual Result<std::vector<AddResult>> Restore(std::span<const FactWithHistory> facts,
+                                                 std::span<const std::vector<float>> vectors,
+                                                 const Hash128& embedder_id) = 0;
+
   virtual Result<Fact> Get(const std::string& tenant, const std::string& id) = 0;  // kNotFound
   virtual Result<std::vector<Fact>> GetRows(
       std::span<const int64_t> rows) = 0;  // missing ones left out
@@ -157,6 +193,12 @@ class FactStore {
   // Compact the write-ahead log and file are rewritten too).
   virtual Result<size_t> Delete(const std::string& tenant, std::span<const std::string> ids) = 0;
   virtual Result<size_t> DeleteScope(const Scope& scope) = 0;
+  // What a scope's facts leave in files; an expired one too, until it is deleted.
+  virtual Result<Traces> FindTraces(const Scope& scope) = 0;
+  // Passes what is stored of all facts, of any tenant and expired or not, as it stands in the file:
+  // texts, metadata, texts in history, vectors. `visit` must not call the store.
+  using StoredVisitor = std::function<void(std::string_view)>;
+  virtual Status ForEachStored(const StoredVisitor& visit) = 0;
   // Deletes what has expired by now; how many.
   virtual Result<size_t> DeleteExpired() = 0;
   // Oldest first; kNotFound if there never was such a fact.
@@ -219,6 +261,10 @@ class FactStore {
                                               const Hash128& encoding) = 0;
   // Forgets a setting and all KV under it; the keys become garbage.
   virtual Status DropSetting(const Fingerprint& fingerprint, const Hash128& encoding) = 0;
+
+  // What was measured for the settings that `id` names; replaces what was there.
+  virtual Status PutVerdict(const Hash128& id, const GateVerdict& verdict) = 0;
+  virtual Result<std::optional<GateVerdict>> GetVerdict(const Hash128& id) = 0;
 
   // The user's anchor of `size` facts, that stand as one fixed window before all of the user's
   // episodes. Empty if none was drawn, or if one of its facts has changed or gone (all KV behind it

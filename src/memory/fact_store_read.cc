@@ -215,6 +215,60 @@ Result<std::vector<HistoryEntry>> SqliteFactStore::History(const std::string& te
   });
 }
 
+Result<Traces> SqliteFactStore::FindTraces(const Scope& scope) {
+  const std::string condition = ScopeCondition(scope);
+  return Read([&](SqlDatabase& db) -> Result<Traces> {
+    const auto all = [&](const std::string& sql, const auto& take) -> Status {
+      SqlQuery query = db.Query(sql, scope.tenant, scope.user, scope.agent, scope.run);
+      for (;;) {
+        INFERSCALE_ASSIGN(const bool more, query.Next());
+        if (!more) return {};
+        take(query);
+      }
+    };
+    Traces traces;
+    INFERSCALE_TRY(
+        all("SELECT f.text, f.metadata FROM facts f WHERE " + condition, [&](const SqlQuery& row) {
+          ++traces.facts;
+          traces.texts.emplace_back(row.Text(0));
+          if (row.Text(1) != "{}") traces.texts.emplace_back(row.Text(1));
+        }));
+    INFERSCALE_TRY(
+        all("SELECT h.old_text FROM history h JOIN facts f ON f.id = h.fact WHERE h.old_text <> '' "
+            "AND " +
+                condition,
+            [&](const SqlQuery& row) { traces.texts.emplace_back(row.Text(0)); }));
+    INFERSCALE_TRY(all(
+        "SELECT v.halves FROM vectors v JOIN facts f ON f.row = v.fact WHERE v.halves <> x'' AND " +
+            condition,
+        [&](const SqlQuery& row) {
+          const ByteSpan bytes = row.Blob(0);
+          traces.vectors.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        }));
+    INFERSCALE_TRY(all(
+        "SELECT DISTINCT k.kv_key FROM episode_kv k JOIN facts f ON f.episode = k.episode WHERE " +
+            condition,
+        [&](const SqlQuery& row) { traces.keys.push_back(row.Hash(0)); }));
+    return traces;
+  });
+}
+
+Status SqliteFactStore::ForEachStored(const StoredVisitor& visit) {
+  return Read([&](SqlDatabase& db) -> Status {
+    SqlQuery query = db.Query(
+        "SELECT text, metadata FROM facts UNION ALL SELECT old_text, new_text FROM history "
+        "UNION ALL SELECT halves, x'' FROM vectors");
+    for (;;) {
+      INFERSCALE_ASSIGN(const bool more, query.Next());
+      if (!more) return {};
+      for (const int column : {0, 1}) {
+        const ByteSpan bytes = query.Blob(column);
+        visit({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      }
+    }
+  });
+}
+
 Result<int64_t> SqliteFactStore::Generation(const std::string& tenant, const std::string& user) {
   return Read([&](SqlDatabase& db) {
     return db.QueryInt("SELECT generation FROM generations WHERE owner = ?1",

@@ -4,7 +4,7 @@ namespace inferscale {
 namespace {
 
 constexpr int64_t kApplicationId = 0x4953464D;  // "ISFM"
-constexpr int64_t kVersion = 3;
+constexpr int64_t kVersion = 4;
 
 // facts.same     SameHash, to find duplicates.
 // facts.bytes    of the rendered line; episodes.facts and episodes.bytes are the sums.
@@ -103,6 +103,14 @@ CREATE TABLE rank_counts(ranks INTEGER PRIMARY KEY);
 INSERT INTO rank_counts VALUES(1);
 )sql";
 
+// verdicts       what the quality gate measured, by everything that it depends on.
+constexpr std::string_view kVerdictTable = R"sql(
+CREATE TABLE verdicts(
+  id BLOB PRIMARY KEY, passed INTEGER NOT NULL, kl REAL, noise_kl REAL,
+  agreement REAL NOT NULL, noise_agreement REAL NOT NULL, injected REAL NOT NULL,
+  questions INTEGER NOT NULL, positions INTEGER NOT NULL, at_ms INTEGER NOT NULL) WITHOUT ROWID;
+)sql";
+
 // Keep kv_garbage exact whatever the reason for which a key's row goes: a key is garbage from the
 // moment when the last row that refers to it goes until one refers to it again. And keep pending
 // exact whatever changes an episode, its KV or the settings.
@@ -187,12 +195,13 @@ Status PrepareSchema(SqlDatabase& db) {
   INFERSCALE_ASSIGN(const int64_t tables, db.QueryInt("SELECT count(*) FROM sqlite_schema"));
   std::vector<std::string_view> steps;
   if (version == 0 && tables == 0) {
-    steps = {kFactTables, kKvTables, kTriggers, kRankTables};
+    steps = {kFactTables, kKvTables, kTriggers, kRankTables, kVerdictTable};
   } else {
     INFERSCALE_TRY(CheckApplication(db, version));
     if (version == kVersion) return {};
     if (version < 2) steps = {kBefore2, kKvTables, kTriggers, kAfter2};
-    steps.push_back(kRankTables);
+    if (version < 3) steps.push_back(kRankTables);
+    steps.push_back(kVerdictTable);
   }
   for (const std::string_view step : steps) INFERSCALE_TRY(db.Exec(std::string(step)));
   INFERSCALE_TRY(db.Exec(

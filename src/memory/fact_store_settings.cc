@@ -104,6 +104,39 @@ Status SqliteFactStore::DropSetting(const Fingerprint& fingerprint, const Hash12
   });
 }
 
+Status SqliteFactStore::PutVerdict(const Hash128& id, const GateVerdict& verdict) {
+  return Write([&](SqlDatabase& db) -> Status {
+    return db
+        .Query("INSERT OR REPLACE INTO verdicts VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+               id, verdict.passed, verdict.kl, verdict.noise_kl, verdict.agreement,
+               verdict.noise_agreement, verdict.injected, verdict.questions, verdict.positions,
+               verdict.at_ms)
+        .Run();
+  });
+}
+
+Result<std::optional<GateVerdict>> SqliteFactStore::GetVerdict(const Hash128& id) {
+  return Read([&](SqlDatabase& db) -> Result<std::optional<GateVerdict>> {
+    SqlQuery query = db.Query(
+        "SELECT passed, kl, noise_kl, agreement, noise_agreement, injected, questions, positions, "
+        "at_ms FROM verdicts WHERE id = ?1",
+        id);
+    INFERSCALE_ASSIGN(const bool found, query.Next());
+    if (!found) return std::nullopt;
+    GateVerdict verdict;
+    verdict.passed = query.Int(0) != 0;
+    if (!query.IsNull(1)) verdict.kl = query.Real(1);
+    if (!query.IsNull(2)) verdict.noise_kl = query.Real(2);
+    verdict.agreement = query.Real(3);
+    verdict.noise_agreement = query.Real(4);
+    verdict.injected = query.Real(5);
+    verdict.questions = static_cast<uint32_t>(query.Int(6));
+    verdict.positions = static_cast<uint32_t>(query.Int(7));
+    verdict.at_ms = query.Int(8);
+    return verdict;
+  });
+}
+
 Result<std::vector<Fact>> SqliteFactStore::GetAnchor(const std::string& tenant,
                                                      const std::string& user, size_t size) {
   static const std::string kSql = fmt::format(

@@ -176,15 +176,32 @@ class Adder {
     fact.id = MakeUuid(now_);
     fact.version = 1;
     fact.created_ms = fact.updated_ms = now_;
-    const auto bytes = static_cast<int64_t>(RenderFact(fact).size());
-    INFERSCALE_ASSIGN(OpenEpisode * episode, EpisodeFor(fact.scope, bytes));
-    fact.episode = episode->id;
-    INFERSCALE_TRY(Insert(fact, same, bytes));
-    INFERSCALE_TRY(PutVector(db_, db_.LastRow(), vector, embedder_));
+    INFERSCALE_TRY(Place(fact, same, vector));
     INFERSCALE_TRY(PutHistory(db_, fact, "ADD", ""));
-    ++episode->facts;
-    episode->bytes += bytes;
-    owners_.emplace(fact.scope.tenant, fact.scope.user);
+    return AddResult{std::move(fact.id), AddEvent::kAdded};
+  }
+
+  Result<AddResult> Restore(const FactWithHistory& restored, std::span<const float> vector) {
+    Fact fact = restored.fact;
+    const std::string& tenant = fact.scope.tenant;
+    {
+      SqlQuery known = db_.Query("SELECT tenant FROM facts WHERE id = ?1", fact.id);
+      INFERSCALE_ASSIGN(const bool exists, known.Next());
+      if (exists && known.Text(0) != tenant) {
+        return Fail(Code::kConflict, "fact {} is of another tenant", fact.id);
+      }
+      if (exists) return AddResult{std::move(fact.id), AddEvent::kDuplicate};
+    }
+    INFERSCALE_TRY(Place(fact, SameHash(fact), vector));
+    // It comes with its past, which may have ended here.
+    INFERSCALE_TRY(
+        db_.Query("DELETE FROM history WHERE fact = ?1 AND tenant = ?2", fact.id, tenant).Run());
+    for (const HistoryEntry& entry : restored.history) {
+      INFERSCALE_TRY(db_.Query("INSERT INTO history VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                               tenant, fact.id, entry.version, entry.event, entry.old_text,
+                               entry.new_text, entry.at_ms)
+                         .Run());
+    }
     return AddResult{std::move(fact.id), AddEvent::kAdded};
   }
 
@@ -200,6 +217,19 @@ class Adder {
     int64_t bytes = 0;
   };
   using ScopeKey = std::tuple<std::string, std::string, std::string, std::string>;
+
+  // Into an episode, with its vector.
+  Status Place(Fact& fact, const Hash128& same, std::span<const float> vector) {
+    const auto bytes = static_cast<int64_t>(RenderFact(fact).size());
+    INFERSCALE_ASSIGN(OpenEpisode * episode, EpisodeFor(fact.scope, bytes));
+    fact.episode = episode->id;
+    INFERSCALE_TRY(Insert(fact, same, bytes));
+    INFERSCALE_TRY(PutVector(db_, db_.LastRow(), vector, embedder_));
+    ++episode->facts;
+    episode->bytes += bytes;
+    owners_.emplace(fact.scope.tenant, fact.scope.user);
+    return {};
+  }
 
   Status Insert(const Fact& fact, const Hash128& same, int64_t bytes) {
     const Scope& scope = fact.scope;
@@ -316,6 +346,46 @@ Result<std::vector<AddResult>> SqliteFactStore::Add(std::span<const Fact> facts,
     for (size_t i = 0; i < facts.size(); ++i) {
       const auto vector = vectors.empty() ? std::span<const float>() : std::span(vectors[i]);
       INFERSCALE_ASSIGN(AddResult result, adder.Add(facts[i], vector));
+      results.push_back(std::move(result));
+    }
+    INFERSCALE_TRY(adder.Finish());
+    return results;
+  });
+}
+
+Status SqliteFactStore::CheckFacts(std::span<const FactWithHistory> facts,
+                                   std::span<const std::vector<float>> vectors) const {
+  if (!vectors.empty() && vectors.size() != facts.size()) {
+    return Fail(Code::kInvalid, "{} facts came with {} vectors", facts.size(), vectors.size());
+  }
+  for (size_t i = 0; i < facts.size(); ++i) {
+    const std::string name = fmt::format("fact {}", facts[i].fact.id);
+    INFERSCALE_TRY(CheckFact(facts[i].fact, name));
+    if (facts[i].fact.id.empty()) return Fail(Code::kInvalid, "fact {} has no id", i);
+    for (const HistoryEntry& entry : facts[i].history) {
+      for (const std::string* text : {&entry.event, &entry.old_text, &entry.new_text}) {
+        if (FindInvalidUtf8(*text) == std::string_view::npos) continue;
+        return Fail(Code::kInvalid, "{}: its history is not UTF-8", name);
+      }
+    }
+    if (!vectors.empty()) INFERSCALE_TRY(CheckVector(vectors[i], name));
+  }
+  return {};
+}
+
+Result<std::vector<AddResult>> SqliteFactStore::Restore(std::span<const FactWithHistory> facts,
+                                                        std::span<const std::vector<float>> vectors,
+                                                        const Hash128& embedder_id) {
+  INFERSCALE_TRY(CheckFacts(facts, vectors));
+  return Change([&](SqlDatabase& db, Owners& owners) -> Result<std::vector<AddResult>> {
+    std::vector<AddResult> results;
+    Adder adder(db, options_, embedder_id, clock_.NowMs());
+    for (size_t i = 0; i < facts.size(); ++i) {
+      const auto vector = vectors.empty() ? std::span<const float>() : std::span(vectors[i]);
+      INFERSCALE_ASSIGN(AddResult result, adder.Restore(facts[i], vector));
+      if (result.event == AddEvent::kAdded) {
+        owners.emplace(facts[i].fact.scope.tenant, facts[i].fact.scope.user);
+      }
       results.push_back(std::move(result));
     }
     INFERSCALE_TRY(adder.Finish());

@@ -41,6 +41,9 @@ class SqliteFactStore final : public FactStore {
   Result<std::vector<AddResult>> Add(std::span<const Fact> facts,
                                      std::span<const std::vector<float>> vectors,
                                      const Hash128& embedder_id) override;
+  Result<std::vector<AddResult>> Restore(std::span<const FactWithHistory> facts,
+                                         std::span<const std::vector<float>> vectors,
+                                         const Hash128& embedder_id) override;
   Result<Fact> Update(const std::string& tenant, const std::string& id, const FactUpdate& update,
                       std::span<const float> vector, const Hash128& embedder_id) override;
   Result<size_t> Delete(const std::string& tenant, std::span<const std::string> ids) override;
@@ -59,6 +62,8 @@ class SqliteFactStore final : public FactStore {
   Result<std::vector<Entity>> Entities(const std::string& tenant) override;
   Result<std::vector<HistoryEntry>> History(const std::string& tenant,
                                             const std::string& id) override;
+  Result<Traces> FindTraces(const Scope& scope) override;
+  Status ForEachStored(const StoredVisitor& visit) override;
   Result<int64_t> Generation(const std::string& tenant, const std::string& user) override;
   Status ForEachAfter(const std::string& tenant, const std::string& user, int64_t row,
                       const Hash128& embedder_id, const FactVisitor& visit) override;
@@ -93,6 +98,8 @@ class SqliteFactStore final : public FactStore {
   Result<std::vector<Hash128>> KeysOf(const Fingerprint& fingerprint,
                                       const Hash128& encoding) override;
   Status DropSetting(const Fingerprint& fingerprint, const Hash128& encoding) override;
+  Status PutVerdict(const Hash128& id, const GateVerdict& verdict) override;
+  Result<std::optional<GateVerdict>> GetVerdict(const Hash128& id) override;
   Result<std::vector<Fact>> GetAnchor(const std::string& tenant, const std::string& user,
                                       size_t size) override;
   Status PutAnchor(const std::string& tenant, const std::string& user,
@@ -103,6 +110,8 @@ class SqliteFactStore final : public FactStore {
  private:
   using Owners = std::set<std::pair<std::string, std::string>>;  // (tenant, user)
   Status CheckFact(const Fact& fact, std::string_view name) const;
+  Status CheckFacts(std::span<const FactWithHistory> facts,
+                    std::span<const std::vector<float>> vectors) const;
   // The write, and then the news of whose facts it changed.
   template <typename Body>
   std::invoke_result_t<Body, SqlDatabase&, Owners&> Change(const Body& body) {

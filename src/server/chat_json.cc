@@ -117,7 +117,7 @@ Status ReadMemory(const Members& root, ChatRequest& request) {
     std::string mode(MemoryModeName(ask.mode));
     INFERSCALE_TRY(memory.Text("mode", mode));
     const auto parsed = ParseMemoryMode(mode);
-    if (!parsed) return memory.Wrong("mode", "kv, text or none");
+    if (!parsed) return memory.Wrong("mode", "auto, kv, text or none");
     ask.mode = *parsed;
     if (const json::value* filter = memory.Find("filter")) {
       INFERSCALE_ASSIGN(request.filter, Filter::Parse(json::serialize(*filter)));

@@ -205,6 +205,9 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   if (chat->remember && call.caller.access < Access::kWrite) {
     return responder.Send(ErrorAnswer(403, "'memory.remember' needs a key with access to write"));
   }
+  const auto mode = app_.Resolve(chat->ask.mode);
+  if (!mode) return SendError(mode.error(), responder);
+  chat->ask.mode = *mode;
   chat->ask.filter = &chat->filter;
   const ChatHead head{NewId(), model_, clock_.NowMs() / 1000};
   ChatStream stream(head, responder);
@@ -240,7 +243,22 @@ std::string Gateway::Health() const {
                                       {"model", model_},
                                       {"engine", info.engine_version},
                                       {"injection", info.injection},
-                                      {"self_test", info.self_test.summary}});
+                                      {"self_test", info.self_test.summary},
+                                      {"quality", Quality()}});
+}
+
+json::value Gateway::Quality() const {
+  const auto verdict = app_.Verdict();
+  if (!verdict || !*verdict) return nullptr;
+  const GateVerdict& measured = **verdict;
+  const auto maybe = [](const std::optional<double>& value) {
+    return value ? json::value(*value) : json::value(nullptr);
+  };
+  return {{"passed", measured.passed},
+          {"kl", maybe(measured.kl)},
+          {"noise_kl", maybe(measured.noise_kl)},
+          {"agreement", measured.agreement},
+          {"noise_agreement", measured.noise_agreement}};
 }
 
 HttpAnswer Gateway::Numbers() {

@@ -2,6 +2,7 @@
 #ifndef INFERSCALE_SERVER_GATEWAY_H_
 #define INFERSCALE_SERVER_GATEWAY_H_
 
+#include <boost/json/value.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ class Gateway {
   void Chat(const Call& call, HttpResponder& responder);
   std::string Models() const;
   std::string Health() const;
+  // What the quality gate measured for what is served; null if nothing yet.
+  boost::json::value Quality() const;
   HttpAnswer Ready();
   HttpAnswer Numbers();
 

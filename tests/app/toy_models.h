@@ -92,7 +92,7 @@ class ToyGeneration final : public Generation {
   bool done_ = false;
 };
 
-class ToyEngine final : public Engine {
+class ToyEngine : public Engine {
  public:
   ToyEngine(std::string weights, std::shared_ptr<ToyLog> log) : log_(std::move(log)) {
     info_.name = "toy";

@@ -81,7 +81,7 @@ TEST_F(FactStoreTest, RefusesFilesThatAreNotItsOwn) {
 }
 
 class OldFileTest : public FactStoreTest, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Versions, OldFileTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Versions, OldFileTest, testing::Values(1, 2, 3));
 
 TEST_P(OldFileTest, IsBroughtUpToDate) {
   options_.path = dir_.File("old.db");

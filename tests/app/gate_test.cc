@@ -1,0 +1,230 @@
+// The quality gate over an engine whose logits are told how far injected KV and order lead astray.
+#include "app/gate.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "toy_models.h"
+
+namespace inferscale {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Errors {
+  bool has_logits = true;
+  float order = 0.3F;  // how much the prompt's tokens move a logit
+  float kv = 0.0F;     // how much injected spans do
+};
+
+// The next token of the continuation stands out; everything else is noise of the prompt.
+class NoisyEngine final : public ToyEngine {
+ public:
+  NoisyEngine(const std::string& weights, std::shared_ptr<ToyLog> log,
+              std::shared_ptr<Errors> errors)
+      : ToyEngine(weights, std::move(log)), errors_(std::move(errors)) {}
+
+  Result<std::vector<std::vector<float>>> Score(const Prompt& prompt,
+                                                std::span<const Token> continuation,
+                                                uint64_t session) override {
+    if (!errors_->has_logits) return ToyEngine::Score(prompt, continuation, session);
+    const uint64_t order = HashBytes(std::as_bytes(std::span(prompt.tokens))).low;
+    std::vector<std::vector<float>> out;
+    for (size_t i = 0; i < continuation.size(); ++i) {
+      std::mt19937_64 by_order(order + i);
+      std::mt19937_64 by_kv(i);
+      std::normal_distribution<float> of_order;
+      std::normal_distribution<float> of_kv;
+      std::vector<float>& logits = out.emplace_back(info().vocabulary);
+      for (float& logit : logits) {
+        logit = errors_->order * of_order(by_order);
+        if (!prompt.spans.empty()) logit += errors_->kv * of_kv(by_kv);
+      }
+      logits[static_cast<size_t>(continuation[i])] += 4;
+    }
+    return out;
+  }
+
+ private:
+  std::shared_ptr<Errors> errors_;
+};
+
+class GateTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ =
+        fs::temp_directory_path() / ("inferscale-gate-" + std::to_string(getpid()) + "-" +
+                                     testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(dir_);
+    options_.data_dir = dir_.string();
+    options_.arena_bytes = 16 << 20;
+    options_.system = "sys";
+    Reopen();
+  }
+  void TearDown() override {
+    app_.reset();
+    fs::remove_all(dir_);
+  }
+  void Reopen(const std::string& weights = "toy v1") {
+    app_.reset();
+    auto opened = OpenApp(options_, {std::make_unique<ToyEmbedder>(),
+                                     std::make_unique<NoisyEngine>(weights, log_, errors_)});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    app_ = std::move(*opened);
+  }
+  static GateVerdict Verdict(bool passed) {
+    GateVerdict verdict;
+    verdict.passed = passed;
+    return verdict;
+  }
+  GateVerdict Run() {
+    auto verdict = RunGate(*app_, nullptr, {});
+    EXPECT_TRUE(verdict.has_value()) << (verdict ? "" : verdict.error().message);
+    return verdict.value_or(GateVerdict{});
+  }
+
+  fs::path dir_;
+  AppOptions options_;
+  std::shared_ptr<ToyLog> log_ = std::make_shared<ToyLog>();
+  std::shared_ptr<Errors> errors_ = std::make_shared<Errors>();
+  std::unique_ptr<App> app_;
+};
+
+TEST_F(GateTest, PassesWhatIsNearerThanAnotherOrder) {
+  errors_->kv = 0.1F;
+  const GateVerdict verdict = Run();
+  EXPECT_TRUE(verdict.passed);
+  EXPECT_GT(*verdict.kl, 0);
+  EXPECT_LT(*verdict.kl, *verdict.noise_kl);
+  EXPECT_GT(verdict.injected, 0.5);
+  EXPECT_LT(verdict.injected, 1);
+  EXPECT_EQ(verdict.questions, 12U);
+  EXPECT_GT(verdict.positions, verdict.questions);
+}
+
+TEST_F(GateTest, SameNumbersAreNoDifference) {
+  const GateVerdict verdict = Run();
+  EXPECT_DOUBLE_EQ(*verdict.kl, 0);
+  EXPECT_DOUBLE_EQ(verdict.agreement, 1);
+  EXPECT_GT(*verdict.noise_kl, 0);
+  EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(GateTest, FailsWhatIsFartherThanAnotherOrder) {
+  errors_->kv = 2.0F;
+  const GateVerdict verdict = Run();
+  EXPECT_FALSE(verdict.passed);
+  EXPECT_GT(*verdict.kl, *verdict.noise_kl);
+  EXPECT_LT(verdict.agreement, verdict.noise_agreement);
+}
+
+TEST_F(GateTest, TheLimitsAreWhereTheySay) {
+  GateVerdict verdict;
+  verdict.kl = verdict.noise_kl = 0.1;
+  verdict.noise_agreement = 0.80;
+  verdict.agreement = GateAgreementLimit(verdict);
+  EXPECT_TRUE(KeepsLimits(verdict));
+  verdict.kl = 0.1001;
+  EXPECT_FALSE(KeepsLimits(verdict));
+  verdict.kl = verdict.noise_kl = std::nullopt;
+  EXPECT_TRUE(KeepsLimits(verdict));
+  verdict.agreement -= 0.001;
+  EXPECT_FALSE(KeepsLimits(verdict));
+}
+
+// The toy's tokens follow from the prompt's tokens alone, so KV changes nothing and order much.
+TEST_F(GateTest, WithoutLogitsOnlyTokensCount) {
+  errors_->has_logits = false;
+  const GateVerdict verdict = Run();
+  EXPECT_TRUE(verdict.passed);
+  EXPECT_FALSE(verdict.kl.has_value());
+  EXPECT_FALSE(verdict.noise_kl.has_value());
+  EXPECT_DOUBLE_EQ(verdict.agreement, 1);
+  EXPECT_LT(verdict.noise_agreement, 0.5);
+}
+
+TEST_F(GateTest, LeavesNothingBehind) {
+  Fact own;
+  own.scope.user = "ana";
+  own.text = "own fact";
+  ASSERT_TRUE(app_->Add({&own, 1}).has_value());
+  Run();
+  const auto stopped = RunGate(*app_, [](size_t done, size_t) { return done < 2; }, {});
+  EXPECT_EQ(stopped.error().code, Code::kCancelled);
+  const AppStats stats = app_->Stats().value();
+  EXPECT_EQ(stats.facts.facts, 1U);
+  EXPECT_EQ(stats.facts.users, 1U);
+  EXPECT_EQ(stats.kv->records, 2U);  // the own fact's, and the header's
+  EXPECT_TRUE(app_->Search(own.scope, "own fact", 5, nullptr).value().size() == 1);
+}
+
+TEST_F(GateTest, AutoHeedsTheVerdict) {
+  EXPECT_FALSE(app_->Verdict().value().has_value());
+  EXPECT_EQ(app_->Resolve(MemoryMode::kAuto), MemoryMode::kKv);
+  ASSERT_TRUE(app_->facts().PutVerdict(app_->VerdictId(), Verdict(true)).has_value());
+  EXPECT_EQ(app_->Resolve(MemoryMode::kAuto), MemoryMode::kKv);
+  ASSERT_TRUE(app_->facts().PutVerdict(app_->VerdictId(), Verdict(false)).has_value());
+  EXPECT_EQ(app_->Resolve(MemoryMode::kAuto), MemoryMode::kText);
+  for (const MemoryMode mode : {MemoryMode::kKv, MemoryMode::kText, MemoryMode::kNone}) {
+    EXPECT_EQ(app_->Resolve(mode), mode);
+  }
+  Reopen();
+  EXPECT_EQ(app_->Resolve(MemoryMode::kAuto), MemoryMode::kText);
+  AskRequest request;
+  request.scope.user = "ana";
+  request.question = "what?";
+  request.mode = MemoryMode::kAuto;
+  EXPECT_EQ(app_->Ask(request, nullptr).error().code, Code::kInternal);
+}
+
+TEST_F(GateTest, AVerdictIsOfAModelAndItsSettings) {
+  std::set<Hash128> ids = {app_->VerdictId()};
+  const auto add = [&](const std::string& weights = "toy v1") {
+    Reopen(weights);
+    EXPECT_TRUE(ids.insert(app_->VerdictId()).second);
+  };
+  Reopen();
+  EXPECT_TRUE(ids.contains(app_->VerdictId()));
+  add("toy v2");
+  options_.compose.plain_last = 9;
+  add();
+  options_.compose.facts = 5;
+  add();
+  options_.window = {WindowKind::kIsolated, 0};
+  add();
+  options_.episode_facts = 1;
+  add();
+  options_.system = "another";
+  add();
+  options_.kv_codec = KvCodec::kInt8;
+  add();
+}
+
+TEST_F(GateTest, AVerdictIsKeptWhole) {
+  const Hash128 id{7, 8};
+  FactStore& store = app_->facts();
+  const GateVerdict first{.passed = true,
+                          .kl = 0.25,
+                          .noise_kl = 0.5,
+                          .agreement = 0.875,
+                          .noise_agreement = 0.75,
+                          .injected = 0.9,
+                          .questions = 12,
+                          .positions = 288,
+                          .at_ms = 1700000000123};
+  ASSERT_TRUE(store.PutVerdict(id, first).has_value());
+  EXPECT_EQ(store.GetVerdict(id).value(), first);
+  GateVerdict second = first;
+  second.passed = false;
+  second.kl = second.noise_kl = std::nullopt;
+  ASSERT_TRUE(store.PutVerdict(id, second).has_value());
+  EXPECT_EQ(store.GetVerdict(id).value(), second);
+  EXPECT_FALSE(store.GetVerdict({7, 9}).value().has_value());
+}
+
+}  // namespace
+}  // namespace inferscale
