@@ -150,7 +150,7 @@ def test_doctor_says_what_is_wrong(cli: Cli, embed_model: Path) -> None:
     assert report["ok"]
     assert [check["name"] for check in report["checks"]] == [
         "versions", "data", "disk", "facts", "kv", "files",
-        "embedder", "codec", "model", "self-test",
+        "embedder", "codec", "model", "self-test", "quality",
     ]  # fmt: skip
     assert not cli.data_dir.exists()
     sick = cli("doctor", "--model", str(embed_model), "-o", "json")
