@@ -22,6 +22,7 @@ class SharedModels {
       : embedder_(std::move(models.embedder)), engine_(std::move(models.engine)) {}
 
   Engine& engine() const { return *engine_; }
+  Embedder& embedder() const { return *embedder_; }
   Models Share() const;
 
  private:

@@ -65,7 +65,7 @@ class Scorer {
   // One object for each arm, in order: docs/quality.md names its members.
   Result<boost::json::array> Score(const ScoreRequest& request);
   Result<std::vector<std::vector<float>>> Embed(std::span<const std::string> texts) {
-    return embedder_->Embed(texts);
+    return models_.embedder().Embed(texts);
   }
 
  private:
