@@ -144,7 +144,7 @@ void Gateway::Handle(const HttpRequest& request, HttpResponder& responder) {
   const Route* route = Answer(request, counted, record);
   record.status = counted.status();
   record.ms = watch.Ms();
-  metrics_.Count({record.method, record.route, record.status, record.ms / 1000, record.tenant});
+  metrics_.Count(record);
   const bool quiet = route != nullptr && (route->quiet || route->access == Access::kOpen);
   if (!quiet || record.status >= 400) log_.Add(std::move(record));
 }

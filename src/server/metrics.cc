@@ -35,6 +35,7 @@ class Writer {
     Head(name, type, help);
     Line("{} {}\n", name, value);
   }
+  std::string& text() { return text_; }
   std::string Take() { return std::move(text_); }
 
  private:
@@ -72,24 +73,50 @@ void WriteStats(const AppStats& stats, Writer& out) {
 
 }  // namespace
 
-void Metrics::Count(const RequestSample& sample) {
-  const RouteName route(sample.method, sample.path);
-  MutexLock lock(mutex_);
-  ++requests_[{route, sample.status}];
-  Latency& latency = latencies_[route];
+void Metrics::Latency::Observe(double value) {
   for (size_t i = 0; i < kBounds.size(); ++i) {
-    if (sample.seconds > kBounds[i]) continue;
-    ++latency.counts[i];
+    if (value > kBounds[i]) continue;
+    ++counts[i];
     break;
   }
-  ++latency.all;
-  latency.seconds += sample.seconds;
-  if (sample.tenant.empty()) return;
-  const auto known = tenants_.find(sample.tenant);
+  ++all;
+  seconds += value;
+}
+
+void Metrics::Write(std::string_view name, std::string_view labels, const Latency& latency,
+                    std::string& out) {
+  auto to = std::back_inserter(out);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < kBounds.size(); ++i) {
+    sum += latency.counts[i];
+    fmt::format_to(to, "{}_bucket{{{},le=\"{}\"}} {}\n", name, labels, kBounds[i], sum);
+  }
+  fmt::format_to(to, "{}_bucket{{{},le=\"+Inf\"}} {}\n", name, labels, latency.all);
+  fmt::format_to(to, "{}_sum{{{}}} {}\n", name, labels, latency.seconds);
+  fmt::format_to(to, "{}_count{{{}}} {}\n", name, labels, latency.all);
+}
+
+void Metrics::Count(const RequestRecord& record) {
+  const RouteName route(record.method, record.route);
+  MutexLock lock(mutex_);
+  ++requests_[{route, record.status}];
+  latencies_[route].Observe(record.ms / 1000);
+  if (record.answer) {
+    const AnswerRecord& answer = *record.answer;
+    if (answer.first_token_ms > 0) {
+      first_tokens_[MemoryModeName(answer.mode)].Observe(answer.first_token_ms / 1000);
+    }
+    injected_ += answer.stats.injected_tokens;
+    held_ += answer.stats.cached_tokens;
+    computed_ += answer.stats.prefilled_tokens;
+    generated_ += answer.stats.generated_tokens;
+  }
+  if (record.tenant.empty()) return;
+  const auto known = tenants_.find(record.tenant);
   if (known != tenants_.end()) {
     ++known->second;
   } else {
-    ++tenants_[tenants_.size() < kMaxTenants ? sample.tenant : "other"];
+    ++tenants_[tenants_.size() < kMaxTenants ? record.tenant : "other"];
   }
 }
 
@@ -106,17 +133,20 @@ std::string Metrics::Text(const AppStats& stats) const {
   out.Head("inferscale_http_request_seconds", "histogram",
            "From a whole request to the end of its answer.");
   for (const auto& [route, latency] : latencies_) {
-    const std::string labels = fmt::format("method=\"{}\",route=\"{}\"", route.first, route.second);
-    uint64_t sum = 0;
-    for (size_t i = 0; i < kBounds.size(); ++i) {
-      sum += latency.counts[i];
-      out.Line("inferscale_http_request_seconds_bucket{{{},le=\"{}\"}} {}\n", labels, kBounds[i],
-               sum);
-    }
-    out.Line("inferscale_http_request_seconds_bucket{{{},le=\"+Inf\"}} {}\n", labels, latency.all);
-    out.Line("inferscale_http_request_seconds_sum{{{}}} {}\n", labels, latency.seconds);
-    out.Line("inferscale_http_request_seconds_count{{{}}} {}\n", labels, latency.all);
+    Write("inferscale_http_request_seconds",
+          fmt::format("method=\"{}\",route=\"{}\"", route.first, route.second), latency,
+          out.text());
   }
+  out.Head("inferscale_first_token_seconds", "histogram",
+           "From a question to the first token of its answer, search included.");
+  for (const auto& [mode, latency] : first_tokens_) {
+    Write("inferscale_first_token_seconds", fmt::format("mode=\"{}\"", mode), latency, out.text());
+  }
+  out.Head("inferscale_prompt_tokens_total", "counter", "Tokens of prompts, by how they were had.");
+  out.Line("inferscale_prompt_tokens_total{{how=\"injected\"}} {}\n", injected_);
+  out.Line("inferscale_prompt_tokens_total{{how=\"held\"}} {}\n", held_);
+  out.Line("inferscale_prompt_tokens_total{{how=\"computed\"}} {}\n", computed_);
+  out.Value("inferscale_generated_tokens_total", "counter", "Tokens of answers.", generated_);
   out.Head("inferscale_tenant_requests_total", "counter",
            "Requests of a tenant; \"other\" are those beyond the first hundred tenants.");
   for (const auto& [tenant, count] : tenants_) {

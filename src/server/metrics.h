@@ -1,4 +1,5 @@
-// Numbers for Prometheus (text format 0.0.4): requests by route, and what is stored.
+// Numbers for Prometheus (text format 0.0.4): requests by route, answers by how memory reached the
+// model, and what is stored.
 #ifndef INFERSCALE_SERVER_METRICS_H_
 #define INFERSCALE_SERVER_METRICS_H_
 
@@ -11,24 +12,16 @@
 
 #include "app/app.h"
 #include "base/mutex.h"
+#include "server/request_log.h"
 
 namespace inferscale {
-
-// A request that was answered.
-struct RequestSample {
-  std::string_view method;  // of a route, not of the request: so there are only so many
-  std::string_view path;    // likewise; empty if there was no such route
-  unsigned status = 0;
-  double seconds = 0;
-  std::string tenant;  // empty if nobody was let in
-};
 
 // Thread-safe.
 class Metrics {
  public:
   static constexpr size_t kMaxTenants = 100;  // with a label of their own; the rest are "other"
 
-  void Count(const RequestSample& sample) EXCLUDES(mutex_);
+  void Count(const RequestRecord& record) EXCLUDES(mutex_);
   std::string Text(const AppStats& stats) const EXCLUDES(mutex_);
 
  private:
@@ -38,13 +31,23 @@ class Metrics {
     std::array<uint64_t, kBounds.size()> counts{};  // up to each bound, without those before
     uint64_t all = 0;
     double seconds = 0;
+
+    void Observe(double value);
   };
+  static void Write(std::string_view name, std::string_view labels, const Latency& latency,
+                    std::string& out);
+
   using RouteName = std::pair<std::string, std::string>;  // method, path
 
   mutable Mutex mutex_;
   std::map<std::pair<RouteName, unsigned>, uint64_t> requests_ GUARDED_BY(mutex_);
   std::map<RouteName, Latency> latencies_ GUARDED_BY(mutex_);
   std::map<std::string, uint64_t, std::less<>> tenants_ GUARDED_BY(mutex_);
+  std::map<std::string_view, Latency> first_tokens_ GUARDED_BY(mutex_);  // by mode
+  uint64_t injected_ GUARDED_BY(mutex_) = 0;                             // tokens
+  uint64_t held_ GUARDED_BY(mutex_) = 0;
+  uint64_t computed_ GUARDED_BY(mutex_) = 0;
+  uint64_t generated_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace inferscale

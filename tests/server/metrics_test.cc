@@ -10,12 +10,23 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+RequestRecord Request(const std::string& method, const std::string& route, unsigned status,
+                      double seconds, const std::string& tenant) {
+  RequestRecord record;
+  record.method = method;
+  record.route = route;
+  record.status = status;
+  record.ms = seconds * 1000;
+  record.tenant = tenant;
+  return record;
+}
+
 TEST(Metrics, RequestsAreCountedByRoute) {
   Metrics metrics;
-  metrics.Count({"GET", "/memories/{id}", 200, 0.003, "acme"});
-  metrics.Count({"GET", "/memories/{id}", 200, 0.3, "acme"});
-  metrics.Count({"GET", "/memories/{id}", 404, 100, "a\"b\\\n"});
-  metrics.Count({"", "", 404, 0.0001, ""});
+  metrics.Count(Request("GET", "/memories/{id}", 200, 0.003, "acme"));
+  metrics.Count(Request("GET", "/memories/{id}", 200, 0.3, "acme"));
+  metrics.Count(Request("GET", "/memories/{id}", 404, 100, "a\"b\\\n"));
+  metrics.Count(Request("", "", 404, 0.0001, ""));
   AppStats stats;
   stats.facts.facts = 7;
   const std::string text = metrics.Text(stats);
@@ -41,12 +52,37 @@ TEST(Metrics, RequestsAreCountedByRoute) {
   EXPECT_THAT(text, HasSubstr("{tenant=\"a\\\"b\\\\\\n\"} 1\n"));
 }
 
+TEST(Metrics, AnswersAreCountedByMode) {
+  Metrics metrics;
+  RequestRecord record = Request("POST", "/v1/chat/completions", 200, 3, "acme");
+  AnswerRecord& answer = record.answer.emplace();
+  answer.first_token_ms = 200;
+  answer.stats.injected_tokens = 100;
+  answer.stats.prefilled_tokens = 20;
+  answer.stats.cached_tokens = 3;
+  answer.stats.generated_tokens = 7;
+  metrics.Count(record);
+  answer.mode = MemoryMode::kText;
+  answer.first_token_ms = 0;  // nobody waited for a token
+  metrics.Count(record);
+  const std::string text = metrics.Text({});
+  const std::string bucket = R"(inferscale_first_token_seconds_bucket{mode="kv",le=)";
+  EXPECT_THAT(text, HasSubstr(bucket + "\"0.1\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr(bucket + "\"0.25\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("inferscale_first_token_seconds_sum{mode=\"kv\"} 0.2\n"));
+  EXPECT_THAT(text, Not(HasSubstr("mode=\"text\"")));
+  EXPECT_THAT(text, HasSubstr("inferscale_prompt_tokens_total{how=\"injected\"} 200\n"));
+  EXPECT_THAT(text, HasSubstr("inferscale_prompt_tokens_total{how=\"held\"} 6\n"));
+  EXPECT_THAT(text, HasSubstr("inferscale_prompt_tokens_total{how=\"computed\"} 40\n"));
+  EXPECT_THAT(text, HasSubstr("inferscale_generated_tokens_total 14\n"));
+}
+
 TEST(Metrics, TenantsAreBounded) {
   Metrics metrics;
   for (int i = 0; i < 150; ++i) {
-    metrics.Count({"GET", "/", 200, 0, fmt::format("t{}", i)});
+    metrics.Count(Request("GET", "/", 200, 0, fmt::format("t{}", i)));
   }
-  metrics.Count({"GET", "/", 200, 0, "t0"});
+  metrics.Count(Request("GET", "/", 200, 0, "t0"));
   const std::string text = metrics.Text({});
   EXPECT_THAT(text, HasSubstr("{tenant=\"t0\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("{tenant=\"other\"} 50\n"));
