@@ -1,7 +1,7 @@
 // What the gateway keeps, how it is found, and how long first tokens take.
 import { get } from './api.js';
 import { h, heading } from './dom.js';
-import { bytes, count, median, ms, percent, plural, tierName, timeOfDay } from './format.js';
+import { bytes, count, median, ms, percent, plural, timeOfDay } from './format.js';
 import { bar, Plot } from './plot.js';
 import { RequestFeed } from './feed.js';
 
@@ -30,11 +30,13 @@ function drawModel({ model }) {
     test.summary && h('p', { class: 'small' }, test.summary));
 }
 
+const kTierNames = { device: 'On the device', memory: 'In host memory', disk: 'On disk' };
+
 function drawTiers(tiers) {
   const rows = tiers.map(({ tier, bytes: used, budget }) => {
     const said = budget === null ? `${bytes(used)}, no limit`
       : `${bytes(used)} of ${bytes(budget)}`;
-    const name = `In ${tierName(tier)}`;
+    const name = kTierNames[tier] ?? tier;
     return h('div', { class: 'measure' },
       h('div', { class: 'split' }, h('span', {}, name), h('span', {}, said)),
       budget !== null && bar(`${name}: ${said}`,
