@@ -99,7 +99,7 @@ Status CopySegment(const fs::path& from, const fs::path& to, Catalog& catalog,
   NewFile copy(to / use.segment);
   INFERSCALE_ASSIGN(const auto rows, catalog.RecordsIn(use.segment));
   for (const CatalogRow& row : rows) {
-    const Status copied = CopyRange(**source, row.place.offset, row.place.length, copy);
+    Status copied = CopyRange(**source, row.place.offset, row.place.length, copy);
     // A record that is cut off is found when it is read, here as there.
     if (!copied && copied.error().code != Code::kCorrupt) return copied;
   }
