@@ -13,6 +13,7 @@
 #include "server/chat_json.h"
 #include "server/errors.h"
 #include "server/key_api.h"
+#include "server/mcp.h"
 #include "server/memory_api.h"
 #include "server/page.h"
 #include "server/status_api.h"
@@ -132,6 +133,7 @@ std::vector<Route> Gateway::MakeRoutes() {
   append(StatusRoutes(app_, log_, model_));
   append(PageRoutes());
   append(MemoryRoutes(app_, clock_));
+  routes.push_back(McpRoute(MemoryRoutes(app_, clock_)));
   if (gatekeeper_ != nullptr) append(KeyRoutes(gatekeeper_->keys()));
   return routes;
 }

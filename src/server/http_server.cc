@@ -166,6 +166,9 @@ class Session final : public HttpResponder {
     request_.authorization = std::string(message[http::field::authorization]);
     request_.api_key = std::string(message["X-API-Key"]);
     request_.if_none_match = std::string(message[http::field::if_none_match]);
+    request_.mcp_version = std::string(message["MCP-Protocol-Version"]);
+    request_.mcp_method = std::string(message["Mcp-Method"]);
+    request_.mcp_name = std::string(message["Mcp-Name"]);
     request_.body = std::move(message.body());
     return true;
   }

@@ -31,11 +31,14 @@ struct HttpRequest {
   std::string method;
   std::string path;   // as it was sent, without the query
   std::string query;  // as it was sent, without the '?'
-  std::string host;   // this header and the next ones, X-API-Key and If-None-Match the last
+  std::string host;   // this header and the next ones
   std::string content_type;
   std::string authorization;
-  std::string api_key;
+  std::string api_key;  // X-API-Key
   std::string if_none_match;
+  std::string mcp_version;  // MCP-Protocol-Version
+  std::string mcp_method;   // Mcp-Method
+  std::string mcp_name;     // Mcp-Name
   std::string body;
 };
 

@@ -12,12 +12,17 @@ constexpr size_t kMaxDepth = 32;
 
 }  // namespace
 
-Result<json::object> ParseBody(std::string_view body) {
+Result<json::value> ParseJson(std::string_view text) {
   json::parse_options options;
   options.max_depth = kMaxDepth;
   boost::system::error_code error;
-  json::value parsed = json::parse({body.data(), body.size()}, error, {}, options);
+  json::value parsed = json::parse({text.data(), text.size()}, error, {}, options);
   if (error) return Fail(Code::kInvalid, "the body is not JSON: {}", error.message());
+  return parsed;
+}
+
+Result<json::object> ParseBody(std::string_view body) {
+  INFERSCALE_ASSIGN(json::value parsed, ParseJson(body));
   if (!parsed.is_object()) return Fail(Code::kInvalid, "the body must be a JSON object");
   return std::move(parsed.get_object());
 }

@@ -12,6 +12,9 @@
 
 namespace inferscale {
 
+// kInvalid for what is no JSON, too deep or not UTF-8; the message holds nothing of it.
+Result<boost::json::value> ParseJson(std::string_view text);
+
 // The object that a request's body is. kInvalid for what is none, too deep or not UTF-8; the
 // message holds nothing of it.
 Result<boost::json::object> ParseBody(std::string_view body);

@@ -18,6 +18,9 @@ Result<std::string> PercentDecode(std::string_view text);
 // The parameters of a query, decoded; '+' is a space.
 class QueryParams {
  public:
+  QueryParams() = default;
+  explicit QueryParams(std::vector<std::pair<std::string, std::string>> all)
+      : all_(std::move(all)) {}
   // "a=1&b=x%20y"; kInvalid as PercentDecode, and for a name that comes twice.
   static Result<QueryParams> Parse(std::string_view query);
 

@@ -275,6 +275,7 @@ TEST_F(MemoryApiTest, BadInputIsRefusedOnEveryRoute) {
           deep, std::string("{\"a\": 01}"), std::string("null"), std::string("\0{}", 3)}) {
       const Reply reply = Ask(route.method, path, body, admin);
       EXPECT_EQ(reply.status, 400U) << route.method << " " << path << " " << body.substr(0, 20);
+      if (path == "/mcp") continue;  // its errors are JSON-RPC's
       EXPECT_TRUE(reply.body.at("detail").is_string());
     }
     HttpRequest request;
