@@ -228,6 +228,8 @@ class App {
                                                         const std::string& text, size_t limit,
                                                         const Filter* filter) = 0;
 
+  virtual Embedder& embedder() = 0;  // thread-safe
+
   // ---- answers (Need::kAnswer) -----------------------------------------------------------------
   virtual Engine& engine() = 0;
   virtual Result<Answer> Ask(const AskRequest& request, const OnText& on_text) = 0;

@@ -59,6 +59,8 @@ class AppImpl final : public App {
                                                 const std::string& text, size_t limit,
                                                 const Filter* filter) override;
 
+  Embedder& embedder() override { return *embedder_; }
+
   Engine& engine() override { return *engine_; }
   Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override;
   std::unique_ptr<Conversation> StartConversation() override;

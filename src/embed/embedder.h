@@ -2,6 +2,7 @@
 #ifndef INFERSCALE_EMBED_EMBEDDER_H_
 #define INFERSCALE_EMBED_EMBEDDER_H_
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,9 @@ class Embedder {
   // One vector of dims() floats and length 1 per text. A text longer than the model's context is
   // cut. Thread-safe; calls take turns.
   virtual Result<std::vector<std::vector<float>>> Embed(std::span<const std::string> texts) = 0;
+
+  // How many tokens Embed reads of a text; 0 if only a server knows.
+  virtual uint32_t CountTokens(const std::string& /*text*/) const { return 0; }
 
   Result<std::vector<float>> EmbedOne(const std::string& text) {
     INFERSCALE_ASSIGN(auto vectors, Embed(std::span(&text, 1)));

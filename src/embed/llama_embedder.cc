@@ -252,6 +252,11 @@ class LlamaEmbedder final : public Embedder {
     return vectors;
   }
 
+  uint32_t CountTokens(const std::string& text) const override {
+    const auto tokens = Tokenize(text);
+    return tokens ? static_cast<uint32_t>(tokens->size()) : 0;
+  }
+
  private:
   // Cut to the context; a closing [SEP] stays.
   Result<TokenList> Tokenize(const std::string& text) const {

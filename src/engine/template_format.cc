@@ -87,6 +87,12 @@ class TemplateFormat final : public PromptFormat {
     return tokenizer_.Text(text, reserved_);
   }
 
+  Result<std::vector<Token>> Plain(std::string_view text) const override {
+    std::vector<Token> tokens = tokenizer_.Bos();
+    INFERSCALE_ASSIGN(const auto more, Text(text));
+    return Append(tokens, more);
+  }
+
   void Expect(std::string_view text) const override { tokenizer_.Expect(text); }
 
   Result<std::vector<Token>> Tail(std::string_view question) const override {

@@ -30,6 +30,9 @@ class PromptFormat {
   virtual Result<std::vector<Token>> Header(std::string_view system) const = 0;
   // A fact's or any user's text with special tokens off. kInvalid if `text` is not UTF-8.
   virtual Result<std::vector<Token>> Text(std::string_view text) const = 0;
+  // A text for the model to go on with, without the template: BOS if the model wants one, then
+  // Text(text).
+  virtual Result<std::vector<Token>> Plain(std::string_view text) const = 0;
   // Text(text) will be asked for soon: a tokenizer elsewhere may begin.
   virtual void Expect(std::string_view /*text*/) const {}
   // Ends the block of facts and opens the user's turn, the question, and opens the model's turn.

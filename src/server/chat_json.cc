@@ -12,10 +12,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int64_t kMaxTokens = 1 << 20;
 constexpr int64_t kMaxFacts = 10000;
 constexpr size_t kMaxMessages = 4096;
-constexpr size_t kMaxStops = 16;
 
 // ---- reading -----------------------------------------------------------------------------------
 
@@ -54,30 +52,6 @@ Status ReadMessages(const json::array& messages, AskRequest& ask) {
   turns.pop_back();
   ask.before = std::move(turns);
   if (ask.question.empty()) return Fail(Code::kInvalid, "the last message is empty");
-  return {};
-}
-
-Status ReadSampling(const Members& root, Sampling& sampling) {
-  INFERSCALE_TRY(root.Integer("max_tokens", 1, kMaxTokens, sampling.max_tokens));
-  INFERSCALE_TRY(root.Integer("max_completion_tokens", 1, kMaxTokens, sampling.max_tokens));
-  INFERSCALE_TRY(root.Number("temperature", 0, 2, sampling.temperature));
-  INFERSCALE_TRY(root.Number("top_p", 0.0001, 1, sampling.top_p));
-  INFERSCALE_TRY(root.Number("min_p", 0, 1, sampling.min_p));
-  INFERSCALE_TRY(root.Integer("top_k", 0, 1 << 20, sampling.top_k));
-  INFERSCALE_TRY(root.Integer("seed", 0, INT64_MAX, sampling.seed));
-  const json::value* stop = root.Find("stop");
-  if (stop == nullptr) return {};
-  if (stop->is_string()) {
-    sampling.stop = {std::string(stop->get_string())};
-    return {};
-  }
-  const json::array* list = stop->if_array();
-  if (list == nullptr || list->size() > kMaxStops) return root.Wrong("stop", "up to 16 strings");
-  sampling.stop.clear();
-  for (const json::value& one : *list) {
-    if (!one.is_string()) return root.Wrong("stop", "up to 16 strings");
-    sampling.stop.emplace_back(one.get_string());
-  }
   return {};
 }
 
@@ -133,19 +107,6 @@ Status ReadMemory(const Members& root, ChatRequest& request) {
 
 // ---- writing -----------------------------------------------------------------------------------
 
-json::object Head(const ChatHead& head, std::string_view object) {
-  return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};
-}
-
-json::object Usage(const Answer& answer) {
-  const GenerateStats& stats = answer.stats;
-  return {
-      {"prompt_tokens", stats.prompt_tokens},
-      {"completion_tokens", stats.generated_tokens},
-      {"total_tokens", stats.prompt_tokens + stats.generated_tokens},
-      {"prompt_tokens_details", {{"cached_tokens", stats.injected_tokens + stats.cached_tokens}}}};
-}
-
 json::object Memory(const Answer& answer, MemoryMode mode) {
   json::array facts;
   for (const UsedFact& used : answer.facts) {
@@ -173,12 +134,8 @@ json::object Memory(const Answer& answer, MemoryMode mode) {
             {"total_ms", times.total_ms}}}};
 }
 
-std::string_view Finish(const Answer& answer) {
-  return answer.finish == FinishReason::kLength ? "length" : "stop";
-}
-
-json::object Chunk(const ChatHead& head, json::object delta, json::value finish) {
-  json::object chunk = Head(head, "chat.completion.chunk");
+json::object Chunk(const AnswerHead& head, json::object delta, json::value finish) {
+  json::object chunk = HeadToJson(head, "chat.completion.chunk");
   chunk["choices"] = json::array{
       {{"index", 0}, {"delta", std::move(delta)}, {"finish_reason", std::move(finish)}}};
   return chunk;
@@ -199,45 +156,41 @@ Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& de
   INFERSCALE_TRY(RefuseUnsupported(root));
   INFERSCALE_TRY(ReadMessages(messages->get_array(), request.ask));
   INFERSCALE_TRY(root.Text("model", request.model));
-  INFERSCALE_TRY(root.Bool("stream", request.stream));
-  if (const json::value* stream = root.Find("stream_options"); stream && stream->is_object()) {
-    INFERSCALE_TRY(Members(stream->get_object(), "stream_options.")
-                       .Bool("include_usage", request.include_usage));
-  }
+  INFERSCALE_TRY(ReadStreaming(root, request.stream, request.include_usage));
   INFERSCALE_TRY(ReadSampling(root, request.ask.sampling));
   INFERSCALE_TRY(ReadMemory(root, request));
   return request;
 }
 
-std::string ChatAnswer(const ChatHead& head, const Answer& answer, MemoryMode mode) {
-  json::object out = Head(head, "chat.completion");
+std::string ChatAnswer(const AnswerHead& head, const Answer& answer, MemoryMode mode) {
+  json::object out = HeadToJson(head, "chat.completion");
   out["choices"] = json::array{{{"index", 0},
                                 {"message", {{"role", "assistant"}, {"content", answer.text}}},
                                 {"logprobs", nullptr},
-                                {"finish_reason", Finish(answer)}}};
-  out["usage"] = Usage(answer);
+                                {"finish_reason", FinishToJson(answer.finish)}}};
+  out["usage"] = UsageToJson(answer.stats);
   out["inferscale"] = Memory(answer, mode);
   return json::serialize(out);
 }
 
-std::string ChatFirstChunk(const ChatHead& head) {
+std::string ChatFirstChunk(const AnswerHead& head) {
   return json::serialize(Chunk(head, {{"role", "assistant"}, {"content", ""}}, nullptr));
 }
 
-std::string ChatTextChunk(const ChatHead& head, std::string_view text) {
+std::string ChatTextChunk(const AnswerHead& head, std::string_view text) {
   return json::serialize(Chunk(head, {{"content", text}}, nullptr));
 }
 
-std::string ChatLastChunk(const ChatHead& head, const Answer& answer, MemoryMode mode) {
-  json::object chunk = Chunk(head, {}, json::value(Finish(answer)));
+std::string ChatLastChunk(const AnswerHead& head, const Answer& answer, MemoryMode mode) {
+  json::object chunk = Chunk(head, {}, FinishToJson(answer.finish));
   chunk["inferscale"] = Memory(answer, mode);
   return json::serialize(chunk);
 }
 
-std::string ChatUsageChunk(const ChatHead& head, const Answer& answer) {
-  json::object chunk = Head(head, "chat.completion.chunk");
+std::string ChatUsageChunk(const AnswerHead& head, const Answer& answer) {
+  json::object chunk = HeadToJson(head, "chat.completion.chunk");
   chunk["choices"] = json::array();
-  chunk["usage"] = Usage(answer);
+  chunk["usage"] = UsageToJson(answer.stats);
   return json::serialize(chunk);
 }
 

@@ -2,12 +2,12 @@
 #ifndef INFERSCALE_SERVER_CHAT_JSON_H_
 #define INFERSCALE_SERVER_CHAT_JSON_H_
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "app/app.h"
 #include "base/result.h"
+#include "server/openai_json.h"
 
 namespace inferscale {
 
@@ -24,17 +24,11 @@ struct ChatRequest {
 // what is wrong with the body, without its text; kUnsupported what is not supported.
 Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& defaults);
 
-// What is the same in all parts of an answer.
-struct ChatHead {
-  std::string id;
-  std::string model;
-  int64_t created_s = 0;
-};
-std::string ChatAnswer(const ChatHead& head, const Answer& answer, MemoryMode mode);
-std::string ChatFirstChunk(const ChatHead& head);
-std::string ChatTextChunk(const ChatHead& head, std::string_view text);
-std::string ChatLastChunk(const ChatHead& head, const Answer& answer, MemoryMode mode);
-std::string ChatUsageChunk(const ChatHead& head, const Answer& answer);
+std::string ChatAnswer(const AnswerHead& head, const Answer& answer, MemoryMode mode);
+std::string ChatFirstChunk(const AnswerHead& head);
+std::string ChatTextChunk(const AnswerHead& head, std::string_view text);
+std::string ChatLastChunk(const AnswerHead& head, const Answer& answer, MemoryMode mode);
+std::string ChatUsageChunk(const AnswerHead& head, const Answer& answer);
 
 }  // namespace inferscale
 

@@ -2,19 +2,20 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
-#include <cctype>
 #include <iterator>
-#include <random>
 #include <utility>
 #include <variant>
 
 #include "server/chat_json.h"
+#include "server/completion_api.h"
+#include "server/embedding_api.h"
 #include "server/errors.h"
 #include "server/key_api.h"
 #include "server/mcp.h"
 #include "server/memory_api.h"
+#include "server/model_id.h"
+#include "server/openapi.h"
 #include "server/page.h"
 #include "server/status_api.h"
 
@@ -25,23 +26,23 @@ namespace json = boost::json;
 
 constexpr size_t kDialogues = 256;
 
-// A client may name this instead of the model.
-constexpr std::string_view kAnyModel = "inferscale";
+constexpr RouteSchemas kChatSchemas = {
+    .body = R"({"type": "object", "required": ["messages"], "properties": {
+      "model": {"type": "string"}, "user": {"type": "string"}, "stream": {"type": "boolean"},
+      "messages": {"type": "array", "minItems": 1, "maxItems": 4096, "items": {"type": "object",
+        "required": ["role", "content"], "properties": {"content": {"type": "string"},
+          "role": {"enum": ["system", "developer", "user", "assistant"]}}}},
+      "memory": {"type": "object", "properties": {"user": {"type": "string"},
+        "agent": {"type": "string"}, "run": {"type": "string"}, "filter": {"type": "object"},
+        "mode": {"enum": ["kv", "text", "none"]}, "remember": {"type": "boolean"},
+        "k": {"type": "integer", "minimum": 0, "maximum": 10000}}},
+      "max_tokens": {"type": "integer", "minimum": 1},
+      "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+      "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+      "seed": {"type": "integer", "minimum": 0},
+      "stop": {"type": ["string", "array"], "items": {"type": "string"}, "maxItems": 16}}})"};
 
 void SendError(const Error& error, HttpResponder& responder) { responder.Send(ErrorAnswer(error)); }
-
-std::string NewId() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("chatcmpl-{:016x}{:016x}", random(), random());
-}
-
-// Names of GGUF files have spaces, which no client expects in a model's id.
-std::string ModelId(const ModelInfo& info) {
-  std::string id = info.name.empty() ? info.architecture : info.name;
-  std::replace_if(
-      id.begin(), id.end(), [](unsigned char c) { return std::isspace(c) != 0; }, '-');
-  return id;
-}
 
 // Notes with which status a request is answered.
 class Counted final : public HttpResponder {
@@ -70,7 +71,8 @@ class Counted final : public HttpResponder {
 // before it has a status of its own.
 class ChatStream {
  public:
-  ChatStream(const ChatHead& head, HttpResponder& responder) : head_(head), responder_(responder) {}
+  ChatStream(const AnswerHead& head, HttpResponder& responder)
+      : head_(head), responder_(responder) {}
 
   bool Text(std::string_view text) {
     return !responder_.Gone() && Begin() && responder_.SendEvent(ChatTextChunk(head_, text));
@@ -92,7 +94,7 @@ class ChatStream {
     return responder_.StartEvents() && responder_.SendEvent(ChatFirstChunk(head_));
   }
 
-  const ChatHead& head_;
+  const AnswerHead& head_;
   HttpResponder& responder_;
   bool begun_ = false;
 };
@@ -116,10 +118,15 @@ std::vector<Route> Gateway::MakeRoutes() {
   };
   std::vector<Route> routes = {
       {"POST", "/v1/chat/completions", Access::kRead, "An answer from memory, whole or streamed",
-       [this](const Call& call, HttpResponder& responder) { Chat(call, responder); }},
-      {"GET", "/v1/models", Access::kRead, "The one model", answers(&Gateway::Models, this)},
+       [this](const Call& call, HttpResponder& responder) { Chat(call, responder); }, kChatSchemas},
+      {"GET", "/v1/models", Access::kRead, "The model that answers, and the one for embeddings",
+       answers(&Gateway::Models, this)},
       {"GET", "/health", Access::kOpen, "The model, and whether KV is injected",
        answers(&Gateway::Health, this)},
+      {"GET", "/openapi.json", Access::kOpen, "This document",
+       [this](const Call&, HttpResponder& responder) {
+         responder.Send(200, json::serialize(OpenApiDocument(router_.routes())));
+       }},
       {"GET", "/metrics", Access::kAdmin, "Numbers for Prometheus",
        [this](const Call&, HttpResponder& responder) { responder.Send(Numbers()); }},
       {"GET", "/health/live", Access::kOpen, "200 while the process answers",
@@ -130,6 +137,8 @@ std::vector<Route> Gateway::MakeRoutes() {
   const auto append = [&](std::vector<Route> more) {
     std::move(more.begin(), more.end(), std::back_inserter(routes));
   };
+  routes.push_back(CompletionRoute(app_.engine(), clock_, defaults_.sampling));
+  routes.push_back(EmbeddingRoute(app_.embedder()));
   append(StatusRoutes(app_, log_, model_));
   append(PageRoutes());
   append(MemoryRoutes(app_, clock_));
@@ -199,10 +208,8 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   defaults.scope.tenant = call.caller.tenant;
   auto chat = ParseChatRequest(call.request.body, defaults);
   if (!chat) return SendError(chat.error(), responder);
-  if (!chat->model.empty() && chat->model != model_ && chat->model != kAnyModel) {
-    return SendError(
-        {Code::kNotFound, fmt::format("there is no model of this name; there is {}", model_)},
-        responder);
+  if (const Status known = CheckModel(chat->model, model_); !known) {
+    return SendError(known.error(), responder);
   }
   if (chat->remember && call.caller.access < Access::kWrite) {
     return responder.Send(ErrorAnswer(403, "'memory.remember' needs a key with access to write"));
@@ -211,7 +218,7 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   if (!mode) return SendError(mode.error(), responder);
   chat->ask.mode = *mode;
   chat->ask.filter = &chat->filter;
-  const ChatHead head{NewId(), model_, clock_.NowMs() / 1000};
+  const AnswerHead head{NewAnswerId("chatcmpl"), model_, clock_.NowMs() / 1000};
   ChatStream stream(head, responder);
   const auto answer = dialogues_.Ask(chat->ask, [&](std::string_view text) {
     return chat->stream ? stream.Text(text) : !responder.Gone();
@@ -230,13 +237,17 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
 }
 
 std::string Gateway::Models() const {
-  return json::serialize(json::object{
-      {"object", "list"},
-      {"data", json::array{{{"id", model_},
-                            {"object", "model"},
-                            {"created", started_ms_ / 1000},
-                            {"owned_by", "inferscale"},
-                            {"max_model_len", app_.engine().info().context_tokens}}}}});
+  const auto model = [&](const std::string& id) {
+    return json::object{{"id", id},
+                        {"object", "model"},
+                        {"created", started_ms_ / 1000},
+                        {"owned_by", "inferscale"}};
+  };
+  json::object chat = model(model_);
+  chat["max_model_len"] = app_.engine().info().context_tokens;
+  return json::serialize(
+      json::object{{"object", "list"},
+                   {"data", json::array{std::move(chat), model(ModelId(app_.embedder().name()))}}});
 }
 
 std::string Gateway::Health() const {

@@ -9,6 +9,22 @@ namespace inferscale {
 
 namespace json = boost::json;
 
+namespace {
+
+constexpr std::string_view kKey = R"({"$ref": "#/components/schemas/Key"})";
+constexpr RouteSchemas kCreate = {
+    .body = R"({"type": "object", "properties": {"tenant": {"type": "string", "minLength": 1},
+      "access": {"enum": ["read", "write", "admin"]}, "name": {"type": "string"},
+      "per_minute": {"type": "integer", "minimum": 0, "maximum": 4294967295}}})",
+    .answer = kKey};
+constexpr RouteSchemas kList = {.answer =
+                                    R"({"type": "object", "required": ["keys"], "properties": {
+      "keys": {"type": "array", "items": {"$ref": "#/components/schemas/Key"}}}})"};
+constexpr RouteSchemas kRevoke = {
+    .answer = R"({"type": "object", "properties": {"message": {"type": "string"}}})"};
+
+}  // namespace
+
 json::object KeyToJson(const KeyInfo& info) {
   return {{"id", info.id},
           {"tenant", info.spec.tenant},
@@ -60,10 +76,16 @@ std::vector<Route> KeyRoutes(KeyStore& keys) {
     return NewKeyToJson(made);
   };
   return {
-      {"POST", "/v1/keys", Access::kAdmin, "Makes a key, which is told this once", Json(create)},
-      {"GET", "/v1/keys", Access::kAdmin, "All keys, without their secrets", Json(list)},
-      {"DELETE", "/v1/keys/{id}", Access::kAdmin, "Revokes a key", Json(revoke)},
-      {"POST", "/v1/keys/{id}/rotate", Access::kAdmin, "A new secret for a key", Json(rotate)},
+      {"POST", "/v1/keys", Access::kAdmin, "Makes a key, which is told this once", Json(create),
+       kCreate},
+      {"GET", "/v1/keys", Access::kAdmin, "All keys, without their secrets", Json(list), kList},
+      {"DELETE", "/v1/keys/{id}", Access::kAdmin, "Revokes a key", Json(revoke), kRevoke},
+      {"POST",
+       "/v1/keys/{id}/rotate",
+       Access::kAdmin,
+       "A new secret for a key",
+       Json(rotate),
+       {.answer = kKey}},
   };
 }
 

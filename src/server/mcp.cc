@@ -299,7 +299,18 @@ Route McpRoute(std::vector<Route> routes) {
          McpMessage::Headers{request.mcp_version, request.mcp_method, request.mcp_name}});
     responder.Send(StatusOf(answer), answer.text);
   };
-  return {"POST", "/mcp", Access::kRead, "Model Context Protocol: a message and its answer", post};
+  return {"POST",
+          "/mcp",
+          Access::kRead,
+          "Model Context Protocol: a message and its answer",
+          post,
+          {.query = R"({"user_id": {"type": "string"}})",
+           .body = R"({"type": "object", "required": ["jsonrpc", "method"], "properties": {
+             "jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]},
+             "method": {"enum": ["initialize", "server/discover", "ping", "tools/list",
+                                 "tools/call", "notifications/initialized"]},
+             "params": {"type": "object"}}})",
+           .error = R"({"type": "object", "required": ["error"]})"}};
 }
 
 }  // namespace inferscale

@@ -9,6 +9,7 @@
 #include "server/json_route.h"
 #include "server/keys.h"
 #include "server/memory_json.h"
+#include "server/memory_schemas.h"
 
 namespace inferscale {
 namespace {
@@ -308,10 +309,16 @@ std::vector<Route> NotOffered() {
   };
   std::vector<Route> routes;
   for (const auto& [method, path] : kRoutes) {
-    routes.push_back({method, path, Access::kRead, "Not offered: 501",
+    routes.push_back({method,
+                      path,
+                      Access::kRead,
+                      "Not offered: 501",
                       [](const Call&, HttpResponder& responder) {
                         responder.Send(ErrorAnswer(501, "InferScale does not offer this"));
-                      }});
+                      },
+                      {},
+                      /*quiet=*/false,
+                      /*offered=*/false});
   }
   return routes;
 }
@@ -323,10 +330,11 @@ std::vector<Route> MemoryRoutes(App& app, const Clock& clock) {
   std::vector<Route> routes;
   using Method = Result<json::value> (MemoryApi::*)(const Call&);
   const auto add = [&](const char* method, std::initializer_list<const char*> paths, Access access,
-                       const char* what, Method handler) {
+                       const char* what, Method handler, const RouteSchemas& schemas) {
     for (const char* path : paths) {
       routes.push_back({method, path, access, what,
-                        Json([api, handler](const Call& call) { return (*api.*handler)(call); })});
+                        Json([api, handler](const Call& call) { return (*api.*handler)(call); }),
+                        schemas});
     }
   };
   const auto ping = [](const Call& call) -> Result<json::value> {
@@ -340,33 +348,37 @@ std::vector<Route> MemoryRoutes(App& app, const Clock& clock) {
                         {"project_id", call.caller.tenant}};
   };
   routes.push_back(
-      {"GET", "/v1/ping", Access::kRead, "Whose key this is", Json(ping), /*quiet=*/true});
+      {"GET", "/v1/ping", Access::kRead, "Whose key this is", Json(ping), {}, /*quiet=*/true});
   add("POST", {"/memories", "/v3/memories/add"}, Access::kWrite, "Remembers messages, a fact each",
-      &MemoryApi::Add);
+      &MemoryApi::Add, memory_schemas::kAdd);
   add("POST", {"/search", "/v3/memories/search"}, Access::kRead, "The memories nearest to a query",
-      &MemoryApi::Search);
-  add("GET", {"/memories"}, Access::kRead, "Memories, newest first", &MemoryApi::List);
+      &MemoryApi::Search, memory_schemas::kSearch);
+  add("GET", {"/memories"}, Access::kRead, "Memories, newest first", &MemoryApi::List,
+      memory_schemas::kList);
   add("POST", {"/v3/memories"}, Access::kRead, "A page of memories, newest first",
-      &MemoryApi::ListPage);
+      &MemoryApi::ListPage, memory_schemas::kListPage);
   add("DELETE", {"/memories", "/v1/memories"}, Access::kWrite, "Erases all of a user, agent or run",
-      &MemoryApi::DeleteAll);
-  add("GET", {"/memories/{id}", "/v1/memories/{id}"}, Access::kRead, "One memory", &MemoryApi::Get);
+      &MemoryApi::DeleteAll, memory_schemas::kDeleteAll);
+  add("GET", {"/memories/{id}", "/v1/memories/{id}"}, Access::kRead, "One memory", &MemoryApi::Get,
+      memory_schemas::kGet);
   add("PUT", {"/memories/{id}", "/v1/memories/{id}"}, Access::kWrite, "Changes a memory",
-      &MemoryApi::Update);
+      &MemoryApi::Update, memory_schemas::kUpdate);
   add("DELETE", {"/memories/{id}", "/v1/memories/{id}"}, Access::kWrite, "Erases a memory",
-      &MemoryApi::Delete);
+      &MemoryApi::Delete, memory_schemas::kDelete);
   add("GET", {"/memories/{id}/history", "/v1/memories/{id}/history"}, Access::kRead,
-      "What became of a memory", &MemoryApi::History);
-  add("PUT", {"/v1/batch"}, Access::kWrite, "Changes up to 1000 memories", &MemoryApi::BatchUpdate);
+      "What became of a memory", &MemoryApi::History, memory_schemas::kHistory);
+  add("PUT", {"/v1/batch"}, Access::kWrite, "Changes up to 1000 memories", &MemoryApi::BatchUpdate,
+      memory_schemas::kBatchUpdate);
   add("DELETE", {"/v1/batch"}, Access::kWrite, "Erases up to 1000 memories",
-      &MemoryApi::BatchDelete);
+      &MemoryApi::BatchDelete, memory_schemas::kBatchDelete);
   add("GET", {"/entities"}, Access::kRead, "The users, agents and runs that have memories",
-      &MemoryApi::Entities);
+      &MemoryApi::Entities, memory_schemas::kEntities);
   add("GET", {"/v1/entities"}, Access::kRead, "The users, agents and runs that have memories",
-      &MemoryApi::EntitiesPage);
+      &MemoryApi::EntitiesPage, memory_schemas::kEntitiesPage);
   add("DELETE", {"/entities/{type}/{name}", "/v2/entities/{type}/{name}"}, Access::kWrite,
-      "Erases all of a user, agent or run", &MemoryApi::DeleteEntity);
-  add("POST", {"/reset"}, Access::kWrite, "Erases all of the tenant", &MemoryApi::Reset);
+      "Erases all of a user, agent or run", &MemoryApi::DeleteEntity, memory_schemas::kDelete);
+  add("POST", {"/reset"}, Access::kWrite, "Erases all of the tenant", &MemoryApi::Reset,
+      memory_schemas::kDelete);
   for (Route& route : NotOffered()) routes.push_back(std::move(route));
   return routes;
 }

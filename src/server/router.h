@@ -27,13 +27,23 @@ struct Call {
 
 using RouteHandler = std::function<void(const Call&, HttpResponder&)>;
 
+// What a route takes and answers, as JSON Schema: for the OpenAPI document. Empty: not said.
+struct RouteSchemas {
+  std::string_view query{};  // an object: the URL's parameters and the schema of each
+  std::string_view body{};
+  std::string_view answer{};                                             // with status 200
+  std::string_view error = R"({"$ref": "#/components/schemas/Error"})";  // of 400 and 404
+};
+
 struct Route {
   std::string method;
   std::string path;  // "/v1/memories/{id}": {name} takes one segment, which is not empty
   Access access = Access::kRead;
   std::string what;  // for people: one line
   RouteHandler handler;
-  bool quiet = false;  // asked again and again: not in the request log unless it fails
+  RouteSchemas schemas{};
+  bool quiet = false;   // asked again and again: not in the request log unless it fails
+  bool offered = true;  // false: there only to say that it is not
 };
 
 struct RouteMatch {

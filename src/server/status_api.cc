@@ -128,10 +128,20 @@ class StatusApi {
 
 std::vector<Route> StatusRoutes(App& app, const RequestLog& log, std::string model) {
   const auto api = std::make_shared<StatusApi>(app, log, std::move(model));
-  return {{"GET", "/v1/stats", Access::kRead, "The model, what is kept, and how it is found",
-           Json([api](const Call& call) { return api->Stats(call); }), /*quiet=*/true},
-          {"GET", "/v1/requests", Access::kRead, "The last requests, newest first",
-           Json([api](const Call& call) { return api->Requests(call); }), /*quiet=*/true}};
+  return {{"GET",
+           "/v1/stats",
+           Access::kRead,
+           "The model, what is kept, and how it is found",
+           Json([api](const Call& call) { return api->Stats(call); }),
+           {},
+           /*quiet=*/true},
+          {"GET",
+           "/v1/requests",
+           Access::kRead,
+           "The last requests, newest first",
+           Json([api](const Call& call) { return api->Requests(call); }),
+           {},
+           /*quiet=*/true}};
 }
 
 }  // namespace inferscale

@@ -35,6 +35,7 @@ class ToyFormat final : public PromptFormat {
     Append(ids, text);
     return ids;
   }
+  Result<std::vector<Token>> Plain(std::string_view text) const override { return Text(text); }
   Result<std::vector<Token>> Tail(std::string_view question) const override {
     std::vector<Token> ids = {kToyEnd};
     Append(ids, question);

@@ -103,6 +103,7 @@ LlamaModelPtr* RealTokenizer::model_ = nullptr;
 
 TEST_F(RealTokenizer, PromptsAreSpelledAsTheTemplateDoes) {
   EXPECT_EQ(Spell(format_->Header("Be kind.").value()), "<|im_start|>system\nBe kind.\n");
+  EXPECT_EQ(Spell(format_->Plain("Once").value()), "Once");  // this model wants no BOS
   EXPECT_EQ(Spell(format_->Tail("Why?").value()),
             "<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(Spell(format_->MemoryBlock(true)), "\n<|im_start|>system\n");

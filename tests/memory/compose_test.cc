@@ -15,6 +15,7 @@ class ByteFormat final : public PromptFormat {
  public:
   Result<std::vector<Token>> Header(std::string_view system) const override { return Ids(system); }
   Result<std::vector<Token>> Text(std::string_view text) const override { return Ids(text); }
+  Result<std::vector<Token>> Plain(std::string_view text) const override { return Ids(text); }
   Result<std::vector<Token>> Tail(std::string_view question) const override {
     return Ids(question);
   }

@@ -226,6 +226,94 @@ def test_openai_client_reads_what_mem0s_wrote(client: Any, world: World) -> None
         ask("wrong")
 
 
+def openai_client(world: World, key: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=world.served.url + "/v1", api_key=key, max_retries=0)
+
+
+def test_openai_client_embeds(world: World) -> None:
+    client = openai_client(world, world.reader)
+    model = client.models.list().data[1].id
+    texts = ["Ana has a cat.", "A cat is Ana's.", "The train is late."]
+    made = client.embeddings.create(model=model, input=texts, encoding_format="float")
+    assert made.model == model
+    assert [one.index for one in made.data] == [0, 1, 2]
+    vectors = [one.embedding for one in made.data]
+
+    def cosine(a: int, b: int) -> float:
+        return sum(x * y for x, y in zip(vectors[a], vectors[b], strict=True))
+
+    assert cosine(0, 0) == pytest.approx(1, abs=1e-5)
+    assert cosine(0, 1) > 0.8 > 0.4 > cosine(0, 2)
+    # Without a format the client asks for base64, and decodes it.
+    alone = client.embeddings.create(model="inferscale", input=texts[2])
+    assert alone.data[0].embedding == pytest.approx(vectors[2], abs=1e-4)
+    assert 3 < alone.usage.prompt_tokens < made.usage.total_tokens
+    many = client.embeddings.create(model=model, input=[f"number {n}" for n in range(100)])
+    assert len(many.data) == 100
+    single = client.embeddings.create(model=model, input="number 70")
+    assert many.data[70].embedding == pytest.approx(single.data[0].embedding, abs=1e-4)
+    wrong: list[dict[str, Any]] = [
+        {"input": [1, 2]},
+        {"input": [[1, 2]]},
+        {"input": ""},
+        {"input": []},
+        {"input": "x", "dimensions": 8},
+        {"input": ["x"] * 2049},
+        {"input": "x", "encoding_format": "int8"},
+    ]
+    for arguments in wrong:
+        with pytest.raises(openai.BadRequestError):
+            client.embeddings.create(model=model, **arguments)
+    with pytest.raises(openai.NotFoundError):
+        client.embeddings.create(model="other", input="x")
+    with pytest.raises(openai.AuthenticationError):
+        openai_client(world, "wrong").embeddings.create(model=model, input="x")
+
+
+def test_openai_client_completes(world: World) -> None:
+    client = openai_client(world, world.reader)
+    prompt = "The capital of France is Paris. The capital of Italy is"
+
+    def complete(**more: Any) -> Any:
+        return client.completions.create(
+            **{"model": "inferscale", "prompt": prompt, "max_tokens": 6, **more}
+        )
+
+    whole = complete()
+    assert whole.object == "text_completion"
+    assert "Rome" in whole.choices[0].text
+    assert whole.choices[0].finish_reason == "length"
+    assert whole.usage.completion_tokens == 6
+    assert whole.usage.prompt_tokens < 20  # no template, no memories
+    parts = list(complete(stream=True, stream_options={"include_usage": True}))
+    assert "".join(one.choices[0].text for one in parts if one.choices) == whole.choices[0].text
+    assert parts[-2].choices[0].finish_reason == "length"
+    assert parts[-1].usage.prompt_tokens == whole.usage.prompt_tokens
+    stopped = complete(stop="Rome", max_tokens=32)
+    assert "Rome" not in stopped.choices[0].text
+    assert stopped.choices[0].finish_reason == "stop"
+    warm = [complete(temperature=1.5, seed=n, max_tokens=12).choices[0].text for n in (1, 1, 2)]
+    assert warm[0] == warm[1] != warm[2]
+    wrong: list[dict[str, Any]] = [
+        {"prompt": ""},
+        {"prompt": ["a", "b"]},
+        {"prompt": [1, 2]},
+        {"n": 2},
+        {"best_of": 2},
+        {"echo": True},
+        {"suffix": "x"},
+        {"logprobs": 1},
+        {"max_tokens": 0},
+        {"prompt": "word " * 20000},
+        {"extra_body": {"memory": {"user": "ana"}}},
+    ]
+    for arguments in wrong:
+        with pytest.raises(openai.BadRequestError):
+            complete(**arguments)
+    with pytest.raises(openai.NotFoundError):
+        complete(model="other")
+
+
 def test_keys_end_at_once(world: World) -> None:
     made = world.cli.json("keys", "create", "--tenant", "acme")
 

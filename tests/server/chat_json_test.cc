@@ -77,7 +77,7 @@ TEST(ChatRequest, WhatIsWrongIsSaidWithoutTheText) {
 }
 
 TEST(ChatJson, PartsOfAnAnswer) {
-  const ChatHead head{"id-1", "m", 5};
+  const AnswerHead head{"id-1", "m", 5};
   Answer answer;
   answer.text = "a \"quote\"\n";
   answer.stats.prompt_tokens = 30;

@@ -322,6 +322,41 @@ TEST_F(GatewayTest, ThePageIsNotSentTwice) {
   EXPECT_THAT(again, testing::Not(HasSubstr("Content-Length")));
 }
 
+TEST_F(GatewayTest, EveryRouteThatIsOfferedIsDocumented) {
+  const auto document = Json(Get("/openapi.json"));
+  size_t documented = 0;
+  for (const auto& path : document.at("paths").as_object()) {
+    documented += path.value().as_object().size();
+  }
+  size_t offered = 0;
+  for (const Route& route : gateway_->routes()) offered += route.offered ? 1 : 0;
+  EXPECT_EQ(documented, offered);
+  EXPECT_LT(offered, gateway_->routes().size());
+  const auto& search = document.at("paths").at("/search").at("post");
+  EXPECT_EQ(search.at("summary"), "The memories nearest to a query");
+  EXPECT_THAT(boost::json::serialize(search), HasSubstr(R"("query")"));
+}
+
+TEST_F(GatewayTest, CompletesAndEmbeds) {
+  const auto post = [&](const std::string& path, const std::string& body) {
+    std::string request = Post(body);
+    return request.replace(request.find("/v1/chat/completions"), 20, path);
+  };
+  const auto answer = Json(post("/v1/completions", R"({"prompt": "Once"})"));
+  EXPECT_EQ(answer.at("object"), "text_completion");
+  EXPECT_EQ(std::string(log_->last_prompt.begin(), log_->last_prompt.end()), "Once");
+  const std::string stream = Ask(post("/v1/completions", R"({"prompt": "Once", "stream": true})"));
+  EXPECT_THAT(stream, HasSubstr(answer.at("choices").at(0).at("text").as_string().c_str()));
+  EXPECT_THAT(stream, HasSubstr("data: [DONE]\n\n"));
+  EXPECT_THAT(Ask(post("/v1/completions", R"({"prompt": "x", "memory": {}})")),
+              StartsWith("HTTP/1.1 400"));
+  const auto vectors = Json(post("/v1/embeddings", R"({"input": ["a b", "a"]})"));
+  EXPECT_EQ(vectors.at("data").at(1).at("embedding").as_array().size(), 32U);
+  const auto text =
+      Json(post("/v1/embeddings", R"({"input": "a b", "encoding_format": "base64"})"));
+  EXPECT_EQ(text.at("data").at(0).at("embedding").as_string().size(), 172U);  // of 32 floats
+}
+
 TEST(Loopback, OnlyThisMachine) {
   for (const char* host : {"127.0.0.1", "127.9.9.9", "::1", "localhost"}) {
     EXPECT_TRUE(IsLoopback(host)) << host;
