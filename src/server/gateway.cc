@@ -34,7 +34,7 @@ constexpr RouteSchemas kChatSchemas = {
           "role": {"enum": ["system", "developer", "user", "assistant"]}}}},
       "memory": {"type": "object", "properties": {"user": {"type": "string"},
         "agent": {"type": "string"}, "run": {"type": "string"}, "filter": {"type": "object"},
-        "mode": {"enum": ["kv", "text", "none"]}, "remember": {"type": "boolean"},
+        "mode": {"enum": ["auto", "kv", "text", "none"]}, "remember": {"type": "boolean"},
         "k": {"type": "integer", "minimum": 0, "maximum": 10000}}},
       "max_tokens": {"type": "integer", "minimum": 1},
       "temperature": {"type": "number", "minimum": 0, "maximum": 2},
