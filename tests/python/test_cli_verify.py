@@ -8,7 +8,7 @@ from served import serve
 
 from cli import Cli
 
-FEW = ("--facts", "4")
+FEW = ("--facts", "3", "--plain", "0")
 QUESTION = ("ask", "Where does Ana live?", "--max-tokens", "4", *FEW)
 
 
@@ -55,7 +55,7 @@ def test_what_was_measured_is_heeded_and_shown(cli: Cli) -> None:
     assert cli.json(*QUESTION, "--mode", "kv")["mode"] == "kv"
     assert quality(cli)["state"] == "warning"
     assert "failed" in quality(cli)["detail"]
-    with serve(cli, *FEW, "--plain", "3") as served:
+    with serve(cli, "--facts", "3") as served:
         assert served.hello["quality"]["passed"] is False
         assert json.loads(served.request("GET", "/health")[1])["quality"]["passed"] is False
         chat = served.chat(
@@ -74,7 +74,7 @@ def test_what_was_measured_is_heeded_and_shown(cli: Cli) -> None:
         assert chat["inferscale"]["mode"] == "kv"
     assert quality(cli)["state"] == "ok"
     # Of these settings only.
-    assert "inferscale verify" in cli.ok(*QUESTION, "--plain", "1", "-o", "json").err
+    assert "inferscale verify" in cli.ok(*QUESTION, "--window", "isolated", "-o", "json").err
 
 
 def test_verify_needs_models(cli: Cli) -> None:
