@@ -237,7 +237,7 @@ def test_openai_client_embeds(world: World) -> None:
     made = client.embeddings.create(model=model, input=texts, encoding_format="float")
     assert made.model == model
     assert [one.index for one in made.data] == [0, 1, 2]
-    vectors = [one.embedding for one in made.data]
+    vectors: list[list[float]] = [one.embedding for one in made.data]
 
     def cosine(a: int, b: int) -> float:
         return sum(x * y for x, y in zip(vectors[a], vectors[b], strict=True))
