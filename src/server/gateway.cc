@@ -257,21 +257,7 @@ std::string Gateway::Health() const {
                                       {"engine", info.engine_version},
                                       {"injection", info.injection},
                                       {"self_test", info.self_test.summary},
-                                      {"quality", Quality()}});
-}
-
-json::value Gateway::Quality() const {
-  const auto verdict = app_.Verdict();
-  if (!verdict || !*verdict) return nullptr;
-  const GateVerdict& measured = **verdict;
-  const auto maybe = [](const std::optional<double>& value) {
-    return value ? json::value(*value) : json::value(nullptr);
-  };
-  return {{"passed", measured.passed},
-          {"kl", maybe(measured.kl)},
-          {"noise_kl", maybe(measured.noise_kl)},
-          {"agreement", measured.agreement},
-          {"noise_agreement", measured.noise_agreement}};
+                                      {"quality", QualityToJson(app_)}});
 }
 
 HttpAnswer Gateway::Numbers() {

@@ -2,7 +2,6 @@
 #ifndef INFERSCALE_SERVER_GATEWAY_H_
 #define INFERSCALE_SERVER_GATEWAY_H_
 
-#include <boost/json/value.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,7 +38,6 @@ class Gateway {
   std::string Models() const;
   std::string Health() const;
   // What the quality gate measured for what is served; null if nothing yet.
-  boost::json::value Quality() const;
   HttpAnswer Ready();
   HttpAnswer Numbers();
 

@@ -75,8 +75,8 @@ class StatusApi {
           {"engine", info.engine_version},
           {"context_tokens", info.context_tokens},
           {"injection", info.injection},
-          {"self_test",
-           {{"passed", info.self_test.passed}, {"summary", info.self_test.summary}}}}}};
+          {"self_test", {{"passed", info.self_test.passed}, {"summary", info.self_test.summary}}},
+          {"quality", QualityToJson(app_)}}}};
     const Scope scope{call.caller.tenant, {}, {}, {}};
     INFERSCALE_ASSIGN(const size_t facts, app_.facts().Count({.scope = scope}));
     INFERSCALE_ASSIGN(const auto users, app_.facts().Users(scope));
@@ -125,6 +125,20 @@ class StatusApi {
 };
 
 }  // namespace
+
+json::value QualityToJson(App& app) {
+  const auto verdict = app.Verdict();
+  if (!verdict || !*verdict) return nullptr;
+  const GateVerdict& measured = **verdict;
+  const auto maybe = [](const std::optional<double>& value) {
+    return value ? json::value(*value) : json::value(nullptr);
+  };
+  return {{"passed", measured.passed},
+          {"kl", maybe(measured.kl)},
+          {"noise_kl", maybe(measured.noise_kl)},
+          {"agreement", measured.agreement},
+          {"noise_agreement", measured.noise_agreement}};
+}
 
 std::vector<Route> StatusRoutes(App& app, const RequestLog& log, std::string model) {
   const auto api = std::make_shared<StatusApi>(app, log, std::move(model));

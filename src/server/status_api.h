@@ -3,6 +3,7 @@
 #ifndef INFERSCALE_SERVER_STATUS_API_H_
 #define INFERSCALE_SERVER_STATUS_API_H_
 
+#include <boost/json/value.hpp>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "server/router.h"
 
 namespace inferscale {
+
+// What `inferscale verify` has measured for the settings in use; null before.
+boost::json::value QualityToJson(App& app);
 
 // Both must outlive the routes; `model` is the model's name for clients.
 std::vector<Route> StatusRoutes(App& app, const RequestLog& log, std::string model);

@@ -107,6 +107,7 @@ TEST_F(StatusApiTest, WhoeverNeedsNoKeySeesTheMachine) {
   Remember("Ana lives in Lisbon");
   json::value stats = Json("/v1/stats");
   EXPECT_EQ(stats.at("model").at("id"), "toy");
+  EXPECT_TRUE(stats.at("model").at("quality").is_null());  // not measured
   EXPECT_EQ(stats.at("tenant").at("name"), "default");
   EXPECT_EQ(stats.at("tenant").at("facts"), 1);
   EXPECT_EQ(stats.at("tenant").at("users"), 1);

@@ -17,6 +17,13 @@ const tile = (name, value, ...more) =>
   h('div', { class: 'tile' }, h('h2', {}, name), h('p', { class: 'number' }, value),
     more.map((line) => h('p', {}, line)));
 
+// What `inferscale verify` said: is injected KV as near to text as another order of the facts?
+function drawQuality(quality) {
+  if (!quality) return h('span', { class: 'badge' }, 'quality not measured');
+  const state = quality.passed ? 'passed' : 'failed';
+  return h('span', { class: `badge ${quality.passed ? 'good' : 'bad'}` }, `quality ${state}`);
+}
+
 function drawModel({ model }) {
   const test = model.self_test;
   const state = test.passed ? 'passed' : 'not passed';
@@ -26,7 +33,8 @@ function drawModel({ model }) {
     h('p', {},
       h('span', { class: `badge ${model.injection ? 'kv' : 'text'}` },
         model.injection ? 'facts are injected' : 'facts are computed from text'), ' ',
-      h('span', { class: `badge ${test.passed ? 'good' : 'bad'}` }, `self-test ${state}`)),
+      h('span', { class: `badge ${test.passed ? 'good' : 'bad'}` }, `self-test ${state}`), ' ',
+      drawQuality(model.quality)),
     test.summary && h('p', { class: 'small' }, test.summary));
 }
 
