@@ -4,7 +4,6 @@
 #include "cli/interrupt.h"
 #include "cli/sampling_flags.h"
 #include "cli/verbs.h"
-#include "cli/verdict_view.h"
 
 namespace inferscale {
 namespace {
@@ -35,7 +34,7 @@ Result<int> Run(const Args& args, const Options& options) {
   AskRequest request;
   request.scope = options.scope;
   request.question = args.question;
-  INFERSCALE_ASSIGN(request.mode, ResolveAndSay(*app, args.mode));
+  INFERSCALE_ASSIGN(request.mode, app->Resolve(args.mode));
   request.compose = options.app.compose;
   request.sampling = args.sampling;
   request.filter = &filter;

@@ -11,7 +11,6 @@
 #include "cli/interrupt.h"
 #include "cli/sampling_flags.h"
 #include "cli/verbs.h"
-#include "cli/verdict_view.h"
 
 namespace inferscale {
 namespace {
@@ -163,7 +162,7 @@ Result<int> Run(const Args& args, const Options& options) {
   if (options.scope.user == "*") return Fail(Code::kInvalid, "chat needs one --user, not '*'");
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kAnswer));
   if (args.remember) app->StartBackgroundEncoding();
-  INFERSCALE_ASSIGN(const MemoryMode mode, ResolveAndSay(*app, args.mode));
+  INFERSCALE_ASSIGN(const MemoryMode mode, app->Resolve(args.mode));
   Chat chat(args, mode, options, *app);
   INFERSCALE_TRY(chat.Start());
   return chat.Loop();

@@ -58,14 +58,4 @@ std::string DescribeVerdict(const std::optional<GateVerdict>& verdict) {
                      Percent(verdict->agreement), Percent(GateAgreementLimit(*verdict)));
 }
 
-Result<MemoryMode> ResolveAndSay(App& app, MemoryMode mode) {
-  if (mode != MemoryMode::kAuto || !app.engine().info().injection) return app.Resolve(mode);
-  INFERSCALE_ASSIGN(const auto verdict, app.Verdict());
-  if (!verdict) {
-    Say("KV is used, but how near it comes to text was not measured for this model and settings: "
-        "run inferscale verify once");
-  }
-  return app.Resolve(mode);
-}
-
 }  // namespace inferscale

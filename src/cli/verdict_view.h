@@ -17,9 +17,6 @@ std::string VerdictTable(const GateVerdict& verdict);
 // what to do if there is none.
 std::string DescribeVerdict(const std::optional<GateVerdict>& verdict);
 
-// Resolves a mode; on kAuto without a verdict a line says that nothing was measured yet.
-Result<MemoryMode> ResolveAndSay(App& app, MemoryMode mode);
-
 }  // namespace inferscale
 
 #endif  // INFERSCALE_CLI_VERDICT_VIEW_H_

@@ -1,12 +1,9 @@
 """What the Python tests share: the built command, the models, a fresh data directory."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import browser as browsers
 import pytest
-from selenium.webdriver import Chrome
 
 from cli import Cli
 
@@ -43,16 +40,6 @@ def chat_model() -> Path:
 def embed_model() -> Path:
     """The embedding model that scripts/setup.sh prepares (INFERSCALE_EMBED_MODEL)."""
     return _required(os.environ["INFERSCALE_EMBED_MODEL"], "scripts/setup.sh")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Chrome]:
-    """A headless Chromium."""
-    for path in (browsers.BROWSER, browsers.DRIVER):
-        _required(path, "scripts/setup.sh test")
-    driver = browsers.start()
-    yield driver
-    driver.quit()
 
 
 def _cli(inferscale_bin: Path, chat_model: Path, embed_model: Path, folder: Path) -> Cli:

@@ -351,7 +351,7 @@ def test_bytes_that_no_client_sends(world: World) -> None:
         assert status("POST", "/search", body) == 400
         assert status("POST", "/memories", body) == 400
     assert status("GET", "/memories?user_id=%ff") == 400
-    for path in ("/../../etc/passwd", "/memories/..%2f..%2fx", "/memories/%00", "/%2e%2e", "//"):
+    for path in ("/../../etc/passwd", "/memories/..%2f..%2fx", "/memories/%00", "/%2e%2e", "//x"):
         assert status("GET", path) == 404
     assert status("DELETE", "/memories?user_id=*") == 400
     head = f"Host: x\r\nConnection: close\r\nAuthorization: Token {world.app}\r\n".encode()

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import browser as browsers
 import pytest
 from browser import Page, until
 from selenium.webdriver import Chrome
@@ -38,6 +40,16 @@ class World:
 
     def add(self, text: str, **more: Any) -> None:
         self.ask("POST", "/memories", {"messages": text, **more})
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    """A headless Chromium."""
+    for path in (browsers.BROWSER, browsers.DRIVER):
+        assert Path(path).is_file(), f"{path} is missing: run scripts/setup.sh test"
+    driver = browsers.start()
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture(scope="module")
