@@ -58,8 +58,8 @@ class Kept final : public HttpResponder {
   HttpAnswer answer_;
 };
 
-json::object ToolResult(std::string text, json::value structured, bool failed) {
-  json::object result = {{"content", json::array{{{"type", "text"}, {"text", std::move(text)}}}},
+json::object ToolResult(std::string_view text, json::value structured, bool failed) {
+  json::object result = {{"content", json::array{{{"type", "text"}, {"text", text}}}},
                          {"isError", failed}};
   if (structured.is_object()) result["structuredContent"] = std::move(structured);
   return result;
@@ -71,14 +71,14 @@ json::object ToolResult(const HttpAnswer& answer) {
   if (answer.status < 400) return ToolResult(answer.body, std::move(body), false);
   const json::value* detail = body.is_object() ? body.get_object().if_contains("detail") : nullptr;
   const bool told = detail != nullptr && detail->is_string();
-  return ToolResult(told ? std::string(detail->get_string()) : "it failed", nullptr, true);
+  return ToolResult(told ? std::string_view(detail->get_string()) : "it failed", nullptr, true);
 }
 
 // A member of the parameters that is an object; an empty one if it is absent.
 const json::object* ObjectMember(const json::object& object, std::string_view name) {
-  static const json::object empty;
+  static const json::object kEmpty;
   const json::value* value = object.if_contains(name);
-  if (value == nullptr || value->is_null()) return &empty;
+  if (value == nullptr || value->is_null()) return &kEmpty;
   return value->if_object();
 }
 

@@ -177,8 +177,8 @@ Status CheckNames(const McpTool& tool, const json::object& arguments) {
 }  // namespace
 
 const std::vector<McpTool>& McpTools() {
-  static const std::vector<McpTool> tools = MakeTools();
-  return tools;
+  static const std::vector<McpTool> kTools = MakeTools();
+  return kTools;
 }
 
 json::object McpInputSchema(const McpTool& tool) {
