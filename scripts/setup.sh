@@ -57,7 +57,7 @@ END
     # precompiled headers.
     cat <<END
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
-export CCACHE_DIR='$cache/ccache' CCACHE_MAXSIZE=2G CCACHE_BASEDIR='$root' CCACHE_NOHASHDIR=1
+export CCACHE_DIR='$cache/ccache' CCACHE_MAXSIZE=5G CCACHE_BASEDIR='$root' CCACHE_NOHASHDIR=1
 export CCACHE_SLOPPINESS=pch_defines,time_macros
 END
   fi
