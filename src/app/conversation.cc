@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "app/app_impl.h"
+#include "engine/read_answer.h"
 
 namespace inferscale {
 namespace {
@@ -49,10 +50,8 @@ void AppImpl::Warm(const HeldTurns& held, uint64_t session, const std::string& t
     one.max_tokens = 1;
     INFERSCALE_ASSIGN(const auto generation,
                       engine_->Start({{std::move(opening), held.spans}, one, session, tenant}));
-    while (true) {
-      INFERSCALE_ASSIGN(const auto piece, generation->Next());
-      if (!piece) return {};
-    }
+    INFERSCALE_TRY(ReadAnswer(*generation));
+    return {};
   };
   if (const Status status = warmed(); !status) {
     spdlog::debug("the next turn's beginning was not computed: {}", status.error().message);

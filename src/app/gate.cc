@@ -12,6 +12,7 @@
 #include "app/app_impl.h"
 #include "app/fidelity.h"
 #include "app/gate_text.h"
+#include "engine/read_answer.h"
 
 namespace inferscale {
 namespace {
@@ -158,10 +159,8 @@ class Measurement {
     request.sampling.max_tokens = max_tokens;
     request.tenant = kTenant;
     INFERSCALE_ASSIGN(const auto generation, engine_.Start(std::move(request)));
-    while (true) {
-      INFERSCALE_ASSIGN(const auto piece, generation->Next());
-      if (!piece) return generation->tokens();
-    }
+    INFERSCALE_TRY(ReadAnswer(*generation));
+    return generation->tokens();
   }
 
   Result<Reading> Read(const Prompt& prompt, const std::vector<Token>& answer, uint64_t session) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "app/app_impl.h"
+#include "engine/read_answer.h"
 #include "memory/extraction.h"
 
 namespace inferscale {
@@ -99,12 +100,7 @@ Result<std::vector<ExtractedFact>> AppImpl::Extract(std::span<const Fact> messag
   request.sampling.grammar = ExtractionGrammar(known.size());
 
   INFERSCALE_ASSIGN(const auto generation, engine_->Start(std::move(request)));
-  std::string answer;
-  while (true) {
-    INFERSCALE_ASSIGN(const std::optional<std::string> piece, generation->Next());
-    if (!piece) break;
-    answer += *piece;
-  }
+  INFERSCALE_ASSIGN(const std::string answer, ReadAnswer(*generation));
   auto facts =
       ParseExtraction(answer, known.size(), generation->finish_reason() == FinishReason::kStop);
   if (!facts) return Fail(Code::kTransient, "draw facts from messages: {}", facts.error().message);

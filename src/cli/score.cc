@@ -9,6 +9,7 @@
 #include "app/models.h"
 #include "base/clock.h"
 #include "cli/output.h"
+#include "engine/read_answer.h"
 
 namespace inferscale {
 namespace {
@@ -262,11 +263,7 @@ Result<Scorer::Measured> Scorer::Measure(const ScoreRequest& request, const Prom
   GenerateRequest generate{.prompt = prompt, .sampling = {}, .session = session};
   generate.sampling.max_tokens = request.max_tokens;
   INFERSCALE_ASSIGN(auto generation, engine().Start(std::move(generate)));
-  while (true) {
-    INFERSCALE_ASSIGN(const std::optional<std::string> piece, generation->Next());
-    if (!piece) break;
-    out.answer += *piece;
-  }
+  INFERSCALE_ASSIGN(out.answer, ReadAnswer(*generation));
   out.finish = generation->finish_reason();
   out.stats = generation->stats();
   if (request.gold.empty()) return out;

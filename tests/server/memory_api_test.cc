@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "app/toy_models.h"
+#include "recorder.h"
 #include "server/gateway.h"
 
 namespace inferscale {
@@ -18,16 +19,6 @@ namespace json = boost::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
-
-class Recorder final : public HttpResponder {
- public:
-  using HttpResponder::Send;
-  void Send(const HttpAnswer& answer) override { answer_ = answer; }
-  bool StartEvents() override { return true; }
-  bool SendEvent(std::string_view) override { return true; }
-  bool Gone() override { return false; }
-  HttpAnswer answer_;
-};
 
 struct Reply {
   unsigned status = 0;

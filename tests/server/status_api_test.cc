@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "app/toy_models.h"
+#include "recorder.h"
 #include "server/gateway.h"
 #include "server/page.h"
 
@@ -19,16 +20,6 @@ namespace json = boost::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-class Recorder final : public HttpResponder {
- public:
-  using HttpResponder::Send;
-  void Send(const HttpAnswer& answer) override { answer_ = answer; }
-  bool StartEvents() override { return true; }
-  bool SendEvent(std::string_view) override { return true; }
-  bool Gone() override { return false; }
-  HttpAnswer answer_;
-};
 
 class StatusApiTest : public testing::Test {
  protected:
