@@ -134,8 +134,10 @@ json::object Memory(const Answer& answer, MemoryMode mode) {
             {"total_ms", times.total_ms}}}};
 }
 
+constexpr std::string_view kChunk = "chat.completion.chunk";
+
 json::object Chunk(const AnswerHead& head, json::object delta, json::value finish) {
-  json::object chunk = HeadToJson(head, "chat.completion.chunk");
+  json::object chunk = HeadToJson(head, kChunk);
   chunk["choices"] = json::array{
       {{"index", 0}, {"delta", std::move(delta)}, {"finish_reason", std::move(finish)}}};
   return chunk;
@@ -188,10 +190,7 @@ std::string ChatLastChunk(const AnswerHead& head, const Answer& answer, MemoryMo
 }
 
 std::string ChatUsageChunk(const AnswerHead& head, const Answer& answer) {
-  json::object chunk = HeadToJson(head, "chat.completion.chunk");
-  chunk["choices"] = json::array();
-  chunk["usage"] = UsageToJson(answer.stats);
-  return json::serialize(chunk);
+  return UsagePart(head, kChunk, answer.stats);
 }
 
 }  // namespace inferscale

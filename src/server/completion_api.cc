@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/errors.h"
+#include "server/event_stream.h"
 #include "server/json_members.h"
 #include "server/model_id.h"
 #include "server/openai_json.h"
@@ -59,19 +60,14 @@ Status ReadPrompt(const Members& root, std::string& prompt) {
   return {};
 }
 
+constexpr std::string_view kObject = "text_completion";
+
 std::string Part(const AnswerHead& head, std::string_view text, json::value finish,
                  const GenerateStats* usage) {
-  json::object part = HeadToJson(head, "text_completion");
+  json::object part = HeadToJson(head, kObject);
   part["choices"] = json::array{
       {{"index", 0}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", std::move(finish)}}};
   if (usage != nullptr) part["usage"] = UsageToJson(*usage);
-  return json::serialize(part);
-}
-
-std::string UsagePart(const AnswerHead& head, const GenerateStats& stats) {
-  json::object part = HeadToJson(head, "text_completion");
-  part["choices"] = json::array();
-  part["usage"] = UsageToJson(stats);
   return json::serialize(part);
 }
 
@@ -113,25 +109,19 @@ class Completions {
                    Part(head, text, FinishToJson(generation.finish_reason()), &generation.stats()));
   }
 
-  // The stream begins with the first piece, so that what fails before it has a status of its own.
   static void Stream(const AnswerHead& head, Generation& generation, bool include_usage,
                      HttpResponder& responder) {
-    bool begun = false;
+    EventStream stream(responder);
     for (;;) {
       const auto piece = generation.Next();
-      if (!piece && !begun) return responder.Send(ErrorAnswer(piece.error()));
-      if (!piece) {
-        responder.SendEvent(ErrorAnswer(piece.error()).body);
-        return;
-      }
-      if (responder.Gone() || (!begun && !responder.StartEvents())) return;
-      begun = true;
+      if (!piece) return stream.Fail(piece.error());
+      if (responder.Gone()) return;
       if (!*piece) break;
-      if (!responder.SendEvent(Part(head, **piece, nullptr, nullptr))) return;
+      if (!stream.Send(Part(head, **piece, nullptr, nullptr))) return;
     }
-    responder.SendEvent(Part(head, "", FinishToJson(generation.finish_reason()), nullptr));
-    if (include_usage) responder.SendEvent(UsagePart(head, generation.stats()));
-    responder.SendEvent("[DONE]");
+    if (!stream.Send(Part(head, "", FinishToJson(generation.finish_reason()), nullptr))) return;
+    if (include_usage) stream.Send(UsagePart(head, kObject, generation.stats()));
+    stream.End();
   }
 
   Engine& engine_;

@@ -11,6 +11,7 @@
 #include "server/completion_api.h"
 #include "server/embedding_api.h"
 #include "server/errors.h"
+#include "server/event_stream.h"
 #include "server/key_api.h"
 #include "server/mcp.h"
 #include "server/memory_api.h"
@@ -65,38 +66,6 @@ class Counted final : public HttpResponder {
  private:
   HttpResponder& responder_;
   unsigned status_ = 0;  // nobody listens any more
-};
-
-// Sends an answer's pieces as they come. The stream begins with the first, so that what fails
-// before it has a status of its own.
-class ChatStream {
- public:
-  ChatStream(const AnswerHead& head, HttpResponder& responder)
-      : head_(head), responder_(responder) {}
-
-  bool Text(std::string_view text) {
-    return !responder_.Gone() && Begin() && responder_.SendEvent(ChatTextChunk(head_, text));
-  }
-  void End(const Answer& answer, const ChatRequest& request) {
-    if (!Begin()) return;
-    responder_.SendEvent(ChatLastChunk(head_, answer, request.ask.mode));
-    if (request.include_usage) responder_.SendEvent(ChatUsageChunk(head_, answer));
-    responder_.SendEvent("[DONE]");
-  }
-  void Failed(const Error& error) {
-    if (!begun_) return SendError(error, responder_);
-    responder_.SendEvent(ErrorAnswer(error).body);
-  }
-
- private:
-  bool Begin() {
-    if (std::exchange(begun_, true)) return true;
-    return responder_.StartEvents() && responder_.SendEvent(ChatFirstChunk(head_));
-  }
-
-  const AnswerHead& head_;
-  HttpResponder& responder_;
-  bool begun_ = false;
 };
 
 }  // namespace
@@ -219,11 +188,11 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   chat->ask.mode = *mode;
   chat->ask.filter = &chat->filter;
   const AnswerHead head{NewAnswerId("chatcmpl"), model_, clock_.NowMs() / 1000};
-  ChatStream stream(head, responder);
+  EventStream stream(responder, ChatFirstChunk(head));
   const auto answer = dialogues_.Ask(chat->ask, [&](std::string_view text) {
-    return chat->stream ? stream.Text(text) : !responder.Gone();
+    return !responder.Gone() && (!chat->stream || stream.Send(ChatTextChunk(head, text)));
   });
-  if (!answer) return stream.Failed(answer.error());
+  if (!answer) return stream.Fail(answer.error());
   if (call.record != nullptr) call.record->answer = MakeAnswerRecord(chat->ask.mode, *answer);
   if (answer->finish == FinishReason::kCancelled) return;  // nobody listens
   if (chat->remember) {
@@ -232,8 +201,10 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
       spdlog::warn("a turn was not remembered: {}", added.error().message);
     }
   }
-  if (chat->stream) return stream.End(*answer, *chat);
-  responder.Send(200, ChatAnswer(head, *answer, chat->ask.mode));
+  if (!chat->stream) return responder.Send(200, ChatAnswer(head, *answer, chat->ask.mode));
+  if (!stream.Send(ChatLastChunk(head, *answer, chat->ask.mode))) return;
+  if (chat->include_usage) stream.Send(ChatUsageChunk(head, *answer));
+  stream.End();
 }
 
 std::string Gateway::Models() const {

@@ -52,6 +52,13 @@ json::object HeadToJson(const AnswerHead& head, std::string_view object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};
 }
 
+std::string UsagePart(const AnswerHead& head, std::string_view object, const GenerateStats& stats) {
+  json::object part = HeadToJson(head, object);
+  part["choices"] = json::array();
+  part["usage"] = UsageToJson(stats);
+  return json::serialize(part);
+}
+
 json::object UsageToJson(const GenerateStats& stats) {
   return {
       {"prompt_tokens", stats.prompt_tokens},

@@ -28,6 +28,8 @@ struct AnswerHead {
 std::string NewAnswerId(std::string_view kind);
 
 boost::json::object HeadToJson(const AnswerHead& head, std::string_view object);
+// The part of a stream that has nothing but the usage.
+std::string UsagePart(const AnswerHead& head, std::string_view object, const GenerateStats& stats);
 boost::json::object UsageToJson(const GenerateStats& stats);
 boost::json::value FinishToJson(FinishReason reason);
 
