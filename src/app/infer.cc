@@ -10,9 +10,7 @@ namespace inferscale {
 namespace {
 
 constexpr uint32_t kAnswerTokens = 768;
-// More in one prompt, and small models lose the thread.
-constexpr size_t kMessageTokens = 1536;
-constexpr size_t kMessages = 16;
+constexpr size_t kMessageTokens = 1536;  // in one prompt
 constexpr size_t kNearEach = 3;
 constexpr size_t kNear = 12;
 
@@ -20,12 +18,12 @@ constexpr size_t kNear = 12;
 Result<size_t> CountTogether(const PromptFormat& format, std::span<const Fact> messages,
                              size_t most_tokens) {
   size_t tokens = 0;
-  for (size_t i = 0; i < std::min(messages.size(), kMessages); ++i) {
+  for (size_t i = 0; i < std::min(messages.size(), kMessagesTogether); ++i) {
     INFERSCALE_ASSIGN(const std::vector<Token> line, format.Text(RenderFact(messages[i])));
     tokens += line.size();
     if (tokens > most_tokens) return std::max<size_t>(i, 1);
   }
-  return std::min(messages.size(), kMessages);
+  return std::min(messages.size(), kMessagesTogether);
 }
 
 // What the new facts share with the messages that they are drawn from: all but text and speaker.

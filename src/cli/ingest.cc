@@ -12,6 +12,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "memory/extraction.h"
 
 namespace inferscale {
 namespace {
@@ -29,7 +30,7 @@ Status AddOneByOne(App& app, std::span<const Fact> batch, Ingested* out) {
   for (size_t i = 0; i < batch.size(); ++i) {
     auto result = app.Add(batch.subspan(i, 1));
     if (result) {
-      ++(result->front().event == AddEvent::kAdded ? out->added : out->duplicates);
+      Count(*result, out);
     } else if (result.error().code == Code::kInvalid) {
       out->refused.push_back(
           {Code::kInvalid, fmt::format("fact {}: {}", out->seen + i + 1, result.error().message)});
@@ -53,17 +54,22 @@ Status AddBatch(App& app, std::span<const Fact> batch, Ingested* out) {
   return {};
 }
 
-// `take` counts what it has done.
+std::string FactsPerSecond(const Ingested& now) {
+  return fmt::format("{:.0f} facts/s", static_cast<double>(now.seen) / now.ms * 1000);
+}
+std::string FactsAdded(const Ingested& now) { return fmt::format("{} facts", now.added); }
+
+// `take` does the beginning of what is left, and counts it.
 template <typename T, typename Take>
-Result<Ingested> InBatches(std::span<const T> facts, const Take& take) {
+Result<Ingested> InSteps(std::span<const T> facts, const char* label,
+                         std::string (*note)(const Ingested&), const Take& take) {
   Ingested out;
   const Stopwatch watch;
-  Progress progress("Adding");
+  Progress progress(label);
   while (out.seen < facts.size() && !Interrupted()) {
-    const size_t count = std::min(kBatch, facts.size() - out.seen);
-    INFERSCALE_TRY(take(facts.subspan(out.seen, count), &out));
-    const double per_second = static_cast<double>(out.seen) / watch.Ms() * 1000;
-    progress.Update(out.seen, facts.size(), fmt::format("{:.0f} facts/s", per_second));
+    INFERSCALE_TRY(take(facts.subspan(out.seen), &out));
+    out.ms = watch.Ms();
+    progress.Update(out.seen, facts.size(), note(out));
   }
   out.interrupted = out.seen < facts.size();
   out.ms = watch.Ms();
@@ -109,42 +115,38 @@ Result<ParsedFacts> ParseFacts(std::string_view content, ImportFormat format,
 }
 
 Result<Ingested> AddFacts(App& app, std::span<const Fact> facts) {
-  return InBatches(
-      facts, [&](std::span<const Fact> batch, Ingested* out) { return AddBatch(app, batch, out); });
+  return InSteps(facts, "Adding", FactsPerSecond, [&](std::span<const Fact> rest, Ingested* out) {
+    return AddBatch(app, rest.first(std::min(kBatch, rest.size())), out);
+  });
 }
 
 Result<Ingested> RestoreFacts(App& app, std::span<const FactWithHistory> facts) {
-  return InBatches(facts, [&](std::span<const FactWithHistory> batch, Ingested* out) -> Status {
+  const auto restore = [&](std::span<const FactWithHistory> rest, Ingested* out) -> Status {
+    const auto batch = rest.first(std::min(kBatch, rest.size()));
     INFERSCALE_ASSIGN(const auto results, app.Restore(batch));
     Count(results, out);
     out->seen += batch.size();
     return {};
-  });
+  };
+  return InSteps(facts, "Adding", FactsPerSecond, restore);
 }
 
 Result<Ingested> InferFacts(App& app, std::span<const Fact> messages) {
-  // As many as one prompt takes, so that progress is seen and Ctrl-C heard.
-  constexpr size_t kTogether = 16;
-  Ingested out;
-  const Stopwatch watch;
-  Progress progress("Reading");
-  while (out.seen < messages.size() && !Interrupted()) {
-    auto rest = messages.subspan(out.seen);
+  // No more than one prompt takes, so that progress is seen and Ctrl-C heard.
+  const auto infer = [&](std::span<const Fact> rest, Ingested* out) -> Status {
     const auto same = [&](const Fact& fact) { return fact.scope == rest.front().scope; };
     const auto end = std::find_if_not(rest.begin(), rest.end(), same);
-    rest = rest.first(std::min<size_t>(static_cast<size_t>(end - rest.begin()), kTogether));
+    rest = rest.first(std::min(static_cast<size_t>(end - rest.begin()), kMessagesTogether));
     INFERSCALE_ASSIGN(const std::vector<InferredFact> inferred, app.AddInferred(rest));
     for (const InferredFact& one : inferred) {
-      out.added += one.event == InferEvent::kAdded ? 1 : 0;
-      out.updated += one.event == InferEvent::kUpdated ? 1 : 0;
-      out.duplicates += one.event == InferEvent::kDuplicate ? 1 : 0;
+      out->added += one.event == InferEvent::kAdded ? 1 : 0;
+      out->updated += one.event == InferEvent::kUpdated ? 1 : 0;
+      out->duplicates += one.event == InferEvent::kDuplicate ? 1 : 0;
     }
-    out.seen += rest.size();
-    progress.Update(out.seen, messages.size(), fmt::format("{} facts", out.added));
-  }
-  out.interrupted = out.seen < messages.size();
-  out.ms = watch.Ms();
-  return out;
+    out->seen += rest.size();
+    return {};
+  };
+  return InSteps(messages, "Reading", FactsAdded, infer);
 }
 
 Result<EncodeProgress> EncodeAll(App& app, bool* interrupted) {

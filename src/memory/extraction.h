@@ -14,6 +14,9 @@
 
 namespace inferscale {
 
+// More messages in one prompt, and small models lose the thread.
+inline constexpr size_t kMessagesTogether = 16;
+
 // The parts of a prompt, in order (kv/prompt_format.h).
 struct ExtractionPrompt {
   std::string system;              // what to do; ends where known facts begin
