@@ -1,7 +1,6 @@
 // The two walks over toy models: what is remembered is found, injected where there is KV, computed
 // where there is none, and gone when it is deleted.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,171 +8,12 @@
 #include <set>
 #include <thread>
 
-#include "toy_models.h"
+#include "app_world.h"
 
 namespace inferscale {
 namespace {
 
 namespace fs = std::filesystem;
-
-class AppTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    dir_ = fs::temp_directory_path() /
-           ("inferscale-app-" + std::to_string(getpid()) + "-" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(dir_);
-    Reopen();
-  }
-  void TearDown() override {
-    app_.reset();
-    fs::remove_all(dir_);
-  }
-
-  AppOptions Options() {
-    AppOptions options;
-    options.data_dir = dir_.string();
-    options.episode_facts = 6;
-    options.window = window_;
-    options.arena_bytes = 16 << 20;
-    options.system = "sys";
-    return options;
-  }
-
-  void Reopen(const std::string& weights = "toy v1") {
-    app_.reset();
-    auto opened = OpenApp(Options(), ToyModels(log_, weights));
-    ASSERT_TRUE(opened.has_value()) << opened.error().message;
-    app_ = std::move(*opened);
-  }
-
-  static Fact Make(const std::string& text, const std::string& user = "ana",
-                   const std::string& run = "r1") {
-    Fact fact;
-    fact.scope.user = user;
-    fact.scope.run = run;
-    fact.text = text;
-    return fact;
-  }
-
-  std::vector<std::string> AddMany(int count, const std::string& word = "topic",
-                                   const std::string& user = "ana") {
-    std::vector<Fact> facts;
-    for (int i = 0; i < count; ++i) {
-      facts.push_back(Make(word + " number" + std::to_string(i) + " is remembered", user));
-    }
-    auto added = app_->Add(facts);
-    EXPECT_TRUE(added.has_value()) << added.error().message;
-    std::vector<std::string> ids;
-    for (const AddResult& result : *added) ids.push_back(result.id);
-    return ids;
-  }
-
-  Answer Ask(const std::string& question, MemoryMode mode = MemoryMode::kKv, uint32_t facts = 12,
-             uint32_t plain = 0, const std::string& user = "ana") {
-    AskRequest request;
-    request.scope.user = user;
-    request.question = question;
-    request.mode = mode;
-    request.compose.facts = facts;
-    request.compose.plain_last = plain;
-    auto answer = app_->Ask(request, nullptr);
-    EXPECT_TRUE(answer.has_value()) << (answer ? "" : answer.error().message);
-    return answer.value_or(Answer{});
-  }
-
-  EncodeProgress Encode() {
-    auto progress = app_->EncodePending(nullptr, {});
-    EXPECT_TRUE(progress.has_value()) << (progress ? "" : progress.error().message);
-    EXPECT_EQ(*app_->PendingEpisodes(), 0U);
-    return progress.value_or(EncodeProgress{});
-  }
-
-  bool OnDisk(const std::string& needle) {
-    for (const auto& entry : fs::recursive_directory_iterator(dir_)) {
-      if (!entry.is_regular_file()) continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-      if (bytes.find(needle) != std::string::npos) return true;
-    }
-    return false;
-  }
-
-  // The text as the token ids of a KV record.
-  static std::string AsTokenIds(const std::string& text) {
-    std::string bytes;
-    for (const char c : text) {
-      const Token id = static_cast<uint8_t>(c);
-      bytes.append(reinterpret_cast<const char*>(&id), sizeof(id));
-    }
-    return bytes;
-  }
-
-  static size_t Injected(const Answer& answer) {
-    return static_cast<size_t>(std::count_if(answer.facts.begin(), answer.facts.end(),
-                                             [](const UsedFact& f) { return f.injected; }));
-  }
-
-  fs::path dir_;
-  WindowStrategy window_{WindowKind::kWindow, 4};
-  std::shared_ptr<ToyLog> log_ = std::make_shared<ToyLog>();
-  std::unique_ptr<App> app_;
-};
-
-TEST_F(AppTest, FactsAreDrawnFromMessages) {
-  const std::string old = app_->Add(std::vector{Make("Ana lives in Rome")}).value()[0].id;
-  log_->answers = {R"({"facts": [{"text": "Ana lives in Lisbon", "replaces": 1},
-                                 {"text": "Ana has a dog", "replaces": null}]})"};
-  Fact message = Make("I left Rome, Ana said", "ana", "r2");
-  message.speaker = "Ana";
-  message.when_ms = 1'715'174'160'000;
-  message.metadata = R"({"from":"chat"})";
-  const auto inferred = app_->AddInferred({&message, 1});
-  ASSERT_TRUE(inferred) << inferred.error().message;
-  ASSERT_EQ(inferred->size(), 2U);
-  const InferredFact& updated = inferred->at(0);
-  EXPECT_EQ(updated.event, InferEvent::kUpdated);
-  EXPECT_EQ(updated.previous, "Ana lives in Rome");
-  EXPECT_EQ(updated.fact.id, old);
-  EXPECT_EQ(updated.fact.version, 2U);
-  EXPECT_EQ(updated.fact.when_ms, message.when_ms);
-  const InferredFact& added = inferred->at(1);
-  EXPECT_EQ(added.event, InferEvent::kAdded);
-  EXPECT_EQ(added.fact.text, "Ana has a dog");
-  EXPECT_EQ(added.fact.speaker, "");
-  EXPECT_EQ(added.fact.scope, message.scope);
-  EXPECT_EQ(added.fact.metadata, message.metadata);
-  EXPECT_EQ(*app_->facts().Count({.scope = {}}), 2U);
-}
-
-TEST_F(AppTest, ManyMessagesAreReadInTurn) {
-  std::vector<Fact> messages;
-  for (int i = 0; i < 20; ++i) messages.push_back(Make("message" + std::to_string(i)));
-  log_->answers = {R"({"facts": [{"text": "from the first", "replaces": null}]})",
-                   R"({"facts": [{"text": "From the first.", "replaces": null}]})"};
-  const auto inferred = app_->AddInferred(messages);
-  ASSERT_TRUE(inferred) << inferred.error().message;
-  ASSERT_EQ(inferred->size(), 2U);
-  EXPECT_EQ(inferred->at(1).event, InferEvent::kDuplicate);
-  EXPECT_EQ(inferred->at(1).fact.id, inferred->at(0).fact.id);
-  EXPECT_TRUE(log_->answers.empty());
-  // One that is as long as several stands alone, and what can't be asked at all is refused.
-  messages.assign(1, Make(std::string(2000, 'x')));
-  log_->answers = {R"({"facts": []})"};
-  EXPECT_TRUE(app_->AddInferred(messages));
-  messages.assign(1, Make(std::string(5000, 'x')));
-  EXPECT_EQ(app_->AddInferred(messages).error().code, Code::kInvalid);
-}
-
-TEST_F(AppTest, AnAnswerThatIsNoUseAddsNothing) {
-  log_->answers = {"I can't do that"};
-  const Fact message = Make("hello");
-  EXPECT_EQ(app_->AddInferred({&message, 1}).error().code, Code::kTransient);
-  EXPECT_EQ(*app_->facts().Count({.scope = {}}), 0U);
-  const std::vector<Fact> two = {Make("a"), Make("b", "bo")};
-  EXPECT_EQ(app_->AddInferred(two).error().code, Code::kInvalid);
-  EXPECT_TRUE(app_->AddInferred({})->empty());
-}
 
 TEST_F(AppTest, KvReadsTheSameTokensAsText) {
   AddMany(20);

@@ -11,8 +11,8 @@
 #include "../kv/seed.h"
 #include "app/backup.h"
 #include "app/erasure.h"
+#include "app_world.h"
 #include "base/sqlite.h"
-#include "toy_models.h"
 
 namespace inferscale {
 namespace {
@@ -65,27 +65,6 @@ class UpkeepTest : public testing::Test {
     auto answer = app.Ask(request, nullptr);
     EXPECT_TRUE(answer.has_value()) << (answer ? "" : answer.error().message);
     return answer.value_or(Answer{});
-  }
-
-  // Looks without the code under test.
-  static std::vector<std::string> FilesWith(const fs::path& dir, const std::string& needle) {
-    std::vector<std::string> out;
-    for (const auto& entry : fs::recursive_directory_iterator(dir)) {
-      if (!entry.is_regular_file()) continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-      if (bytes.find(needle) != std::string::npos) out.push_back(entry.path().filename().string());
-    }
-    return out;
-  }
-  // The text as the token ids of a KV record.
-  static std::string AsTokenIds(const std::string& text) {
-    std::string bytes;
-    for (const char c : text) {
-      const Token id = static_cast<uint8_t>(c);
-      bytes.append(reinterpret_cast<const char*>(&id), sizeof(id));
-    }
-    return bytes;
   }
 
   fs::path base_;

@@ -41,6 +41,11 @@ class Served:
         return answer
 
 
+def make_key(cli: Cli, *words: str) -> str:
+    """A new key, by `inferscale keys create`."""
+    return str(cli.json("keys", "create", *words)["key"])
+
+
 @contextmanager
 def serve(cli: Cli, *words: str) -> Iterator[Served]:
     """Runs `inferscale serve`, and stops it at the end, which must go well."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import openai
 import pytest
-from served import Served, serve
+from served import Served, make_key, serve
 
 from cli import Cli
 
@@ -29,17 +29,13 @@ class World:
 @pytest.fixture(scope="module")
 def world(module_cli: Cli) -> Iterator[World]:
     with serve(module_cli, "--auth", "on") as served:
-
-        def make(*words: str) -> str:
-            return str(module_cli.json("keys", "create", *words)["key"])
-
         yield World(
             served,
             module_cli,
             served.hello["admin_key"],
-            make("--tenant", "acme", "--name", "app"),
-            make("--tenant", "acme", "--access", "read"),
-            make("--tenant", "other"),
+            make_key(module_cli, "--tenant", "acme", "--name", "app"),
+            make_key(module_cli, "--tenant", "acme", "--access", "read"),
+            make_key(module_cli, "--tenant", "other"),
         )
 
 
@@ -185,7 +181,7 @@ def test_mem0_client_sees_its_own_errors(client: Any, mem0: Any, errors: Any, wo
 
 
 def test_mem0_client_is_told_to_wait(mem0: Any, errors: Any, world: World) -> None:
-    key = world.cli.json("keys", "create", "--tenant", "acme", "--per-minute", "2")["key"]
+    key = make_key(world.cli, "--tenant", "acme", "--per-minute", "2")
     limited = mem0.MemoryClient(api_key=key, host=world.served.url)  # the first request
     limited.users()
     with pytest.raises(errors.RateLimitError) as refused:

@@ -14,7 +14,7 @@ import pytest
 from mcp import StdioServerParameters
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from served import Served, serve
+from served import Served, make_key, serve
 
 from cli import TIMEOUT_S, Cli
 
@@ -41,16 +41,12 @@ class World:
 @pytest.fixture(scope="module")
 def world(module_cli: Cli) -> Iterator[World]:
     with serve(module_cli, "--auth", "on") as served:
-
-        def make(*words: str) -> str:
-            return str(module_cli.json("keys", "create", *words)["key"])
-
         yield World(
             served,
             module_cli,
-            make("--tenant", "acme"),
-            make("--tenant", "acme", "--access", "read"),
-            make("--tenant", "other"),
+            make_key(module_cli, "--tenant", "acme"),
+            make_key(module_cli, "--tenant", "acme", "--access", "read"),
+            make_key(module_cli, "--tenant", "other"),
         )
 
 
