@@ -16,6 +16,10 @@ def _say(text: str) -> None:
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
+def _count(text: str) -> int:
+    return _counts(text)[0]
+
+
 def _counts(text: str) -> list[int]:
     counts = [int(word) for word in text.split(",")]
     if min(counts) < 1:
@@ -50,6 +54,7 @@ def _add_run_options(verb: argparse.ArgumentParser) -> None:
     add("--model", help="GGUF of the model (or INFERSCALE_MODEL)")
     add("--embed-model", help="GGUF for search (or INFERSCALE_EMBED_MODEL)")
     add("--threads", type=int, default=0, help="0: one per core")
+    add("--jobs", type=_count, default=1, help="processes that encode and answer side by side")
     add("--context", type=int, default=0, help="tokens; 0: the model's, at most 8192")
     add("--server", help="base URL of an OpenAI-compatible server, which answers text arms as well")
     add("--server-model", default="", help="its model's name; its key comes from OPENAI_API_KEY")
@@ -111,6 +116,7 @@ def _run(args: argparse.Namespace) -> None:
         command=command,
         max_tokens=args.max_tokens,
         seed=args.seed,
+        jobs=args.jobs,
         selection=", ".join(chosen),
         server=_server(args),
     )

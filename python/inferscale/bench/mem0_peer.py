@@ -7,6 +7,7 @@ Needs the packages `mem0ai` and `qdrant-client`.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -71,3 +72,29 @@ class Mem0:
         filters = {"user_id": conversation}
         found = self._memory.search(question, filters=filters, top_k=count, threshold=0.0)
         return [one["metadata"]["turn"] for one in found["results"]]
+
+
+class Found:
+    """What Mem0 found for each question, in a file: asked once, also by a run that goes on, or goes
+    on where Mem0 is not installed."""
+
+    def __init__(self, folder: Path, conversations: Sequence[Conversation], embed: Embed) -> None:
+        self._folder = folder
+        self._conversations = conversations
+        self._embed = embed
+        self._mem0: Mem0 | None = None
+        self._path = folder / "found.jsonl"
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self._turns: dict[str, list[str]] = dict(json.loads(line) for line in lines)
+
+    def find(self, conversation: str, question: str, count: int) -> list[str]:
+        """As Mem0.find; the conversations are remembered when the first one is missing."""
+        key = json.dumps([conversation, question, count])
+        if key not in self._turns:
+            if self._mem0 is None:
+                self._mem0 = Mem0(self._folder, self._embed)
+                self._mem0.remember(self._conversations)
+            self._turns[key] = self._mem0.find(conversation, question, count)
+            with self._path.open("a") as out:
+                out.write(json.dumps([key, self._turns[key]]) + "\n")
+        return self._turns[key]

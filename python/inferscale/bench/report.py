@@ -108,6 +108,7 @@ def make(path: Path, margins: dict[str, float] | None = None, seed: int = 0) -> 
     header, questions, _ = runs.read(path)
     if not questions:
         raise runs.RunError(f"{path}: no question is answered yet")
+    questions.sort(key=lambda question: str(question["id"]))  # resampling shall not see the order
     verdicts = judge.read(path)
     if verdicts is not None:
         for question in questions:

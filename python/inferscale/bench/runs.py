@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from inferscale.bench.arms import Arm
+from inferscale.bench.arms import Arm, Store
 from inferscale.bench.datasets import DataSet, Question
-from inferscale.bench.mem0_peer import Mem0
+from inferscale.bench.mem0_peer import Found
 from inferscale.bench.server import Server, ServerError
-from inferscale.bench.worker import Worker, WorkerError, fill
+from inferscale.bench.worker import WorkerError, Workers, fill
 
 FORMAT = 1
 # Of the first line, what may differ when a run goes on.
@@ -42,6 +44,7 @@ class Plan:
     command: list[str]  # inferscale with its options
     max_tokens: int = 32
     seed: int = 0
+    jobs: int = 1  # processes at a time
     selection: str = ""  # how the questions were chosen, in words
     server: Server | None = None  # answers too, from the text of every text arm
 
@@ -103,7 +106,7 @@ def _check_same(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> No
             raise RunError(f"{path} is of another run: its {name} differs. Choose another --out")
 
 
-def _request(plan: Plan, question: Question, peer: Mem0 | None) -> dict[str, Any]:
+def _request(plan: Plan, question: Question, peer: Found | None) -> dict[str, Any]:
     def given(arm: Arm, facts: int) -> list[str]:
         if arm.memory != "mem0" or peer is None:
             return []
@@ -139,12 +142,15 @@ def _fill_stores(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     needed = {arm.store: False for arm in plan.arms}
     for arm in plan.arms:
         needed[arm.store] |= arm.memory == "kv"
-    encoding = {}
-    for number, (store, kv) in enumerate(needed.items(), 1):
-        say(f"store {number} of {len(needed)}: {store.folder}")
+
+    def fill_one(store: Store) -> dict[str, Any]:
+        say(f"store {store.folder}")
         folder = plan.folder / "stores" / store.folder
-        encoding[store.folder] = fill(plan.command, folder, store, plan.data.conversations, kv)
-    return encoding
+        return fill(plan.command, folder, store, plan.data.conversations, needed[store])
+
+    with ThreadPoolExecutor(plan.jobs) as pool:
+        reports = list(pool.map(fill_one, needed))
+    return {store.folder: told for store, told in zip(needed, reports, strict=True)}
 
 
 def run(plan: Plan, say: Callable[[str], None]) -> Path:
@@ -153,7 +159,9 @@ def run(plan: Plan, say: Callable[[str], None]) -> Path:
     path = plan.folder / "run.jsonl"
     header, done, size = read(path) if path.exists() else ({}, [], 0)
     answered = {row["id"] for row in done}
-    waiting = [question for question in plan.data.questions() if question.id not in answered]
+    questions = plan.data.questions()
+    random.Random(plan.seed).shuffle(questions)  # what is done when a run stops is a fair sample
+    waiting = [question for question in questions if question.id not in answered]
     wanted = _header(plan, header.get("model", {}))
     if header:
         _check_same(path, header, wanted)
@@ -161,8 +169,9 @@ def run(plan: Plan, say: Callable[[str], None]) -> Path:
         say(f"all {len(answered)} questions are answered already")
         return path
     wanted["encoding"] = _fill_stores(plan, say)
-    with Worker(plan.command, plan.folder / "worker.log") as worker, path.open("ab") as out:
-        wanted["model"] = worker.model
+    log = plan.folder / "worker.log"
+    with Workers(plan.command, log, plan.jobs) as workers, path.open("ab") as out:
+        wanted["model"] = workers.model
         out.truncate(size)
         if header:
             _check_same(path, header, wanted)
@@ -170,10 +179,8 @@ def run(plan: Plan, say: Callable[[str], None]) -> Path:
             append(out, {"run": wanted})
         peer = None
         if any(arm.memory == "mem0" for arm in plan.arms):
-            say("Mem0 reads the conversations")
-            peer = Mem0(plan.folder / "mem0", worker.embed)
-            peer.remember(plan.data.conversations)
-        _answer(plan, worker, peer, waiting, lambda row: append(out, row), say)
+            peer = Found(plan.folder / "mem0", plan.data.conversations, workers.embed)
+        _answer(plan, workers, peer, waiting, lambda row: append(out, row), say)
     return path
 
 
@@ -197,34 +204,56 @@ def append(out: Any, row: dict[str, Any]) -> None:
     os.fsync(out.fileno())
 
 
+def _row(
+    plan: Plan, system: str, question: Question, measured: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """A line of the file."""
+    names = [key(arm, facts) for facts in plan.facts for arm in plan.arms]
+    results = dict(zip(names, measured, strict=True))
+    _ask_server(plan, question, system, results)
+    return {
+        "id": question.id,
+        "conversation": question.conversation,
+        "category": question.category,
+        "question": question.text,
+        "wrong": list(question.wrong),
+        "answer": question.answer,
+        "evidence": list(question.evidence),
+        "arms": results,
+    }
+
+
 def _answer(
     plan: Plan,
-    worker: Worker,
-    peer: Mem0 | None,
+    workers: Workers,
+    peer: Found | None,
     waiting: Sequence[Question],
     append: Callable[[dict[str, Any]], None],
     say: Callable[[str], None],
 ) -> None:
     started = time.monotonic()
-    names = [key(arm, facts) for facts in plan.facts for arm in plan.arms]
-    for number, question in enumerate(waiting, 1):
-        try:
-            results = dict(zip(names, worker.score(_request(plan, question, peer)), strict=True))
-            _ask_server(plan, question, worker.model["system"], results)
-        except (WorkerError, ServerError) as error:
-            raise type(error)(f"question {question.id}: {error}") from error
-        append(
-            {
-                "id": question.id,
-                "conversation": question.conversation,
-                "category": question.category,
-                "question": question.text,
-                "wrong": list(question.wrong),
-                "answer": question.answer,
-                "evidence": list(question.evidence),
-                "arms": results,
-            }
-        )
-        each = (time.monotonic() - started) / number
-        left = each * (len(waiting) - number) / 60
-        say(f"{number} of {len(waiting)}  {question.id}  {each:.1f} s each, {left:.0f} min left")
+    asked: dict[Future[list[dict[str, Any]]], Question] = {}
+    done = 0
+
+    def finish(most_left: int) -> None:
+        """Waits until no more than so many are still being answered."""
+        nonlocal done
+        while len(asked) > most_left:
+            wait(asked, return_when=FIRST_COMPLETED)
+            for future in [future for future in asked if future.done()]:
+                question = asked.pop(future)
+                try:
+                    row = _row(plan, workers.model["system"], question, future.result())
+                except (WorkerError, ServerError) as error:
+                    raise type(error)(f"question {question.id}: {error}") from error
+                append(row)
+                done += 1
+                each = (time.monotonic() - started) / done
+                left = f"{each:.1f} s each, {each * (len(waiting) - done) / 60:.0f} min left"
+                say(f"{done} of {len(waiting)}  {question.id}  {left}")
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        for question in waiting:
+            asked[pool.submit(workers.score, _request(plan, question, peer))] = question
+            finish(len(workers))
+        finish(0)

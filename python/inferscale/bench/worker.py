@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -59,7 +60,7 @@ def fill(
 
 
 class Worker:
-    """`inferscale bench score`, as long as the `with` lasts."""
+    """`inferscale bench score`, until it is closed."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self._log = log
@@ -77,17 +78,6 @@ class Worker:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -134,3 +124,53 @@ class Worker:
         return WorkerError(
             f"inferscale bench score ended: {said[0] if said else 'it said nothing'}"
         )
+
+
+class Workers:
+    """Several of them, as long as the `with` lasts: each call takes one that is idle."""
+
+    def __init__(self, command: Sequence[str], log: Path, count: int) -> None:
+        self._all: list[Worker] = []
+        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        try:
+            for _ in range(count):
+                self._all.append(Worker(command, log))
+                self._idle.put(self._all[-1])
+        except BaseException:
+            self.close()
+            raise
+        self.model = self._all[0].model
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for worker in self._all:
+            worker.close()
+
+    def score(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        with self._one() as worker:
+            return worker.score(request)
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        with self._one() as worker:
+            return worker.embed(texts)
+
+    @contextlib.contextmanager
+    def _one(self) -> Iterator[Worker]:
+        worker = self._idle.get()
+        try:
+            yield worker
+        finally:
+            self._idle.put(worker)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,6 +73,7 @@ def test_a_run_and_its_report(data: Path, tmp_path: Path) -> None:
     ]
     assert header["run"]["model"]["name"] == "fake"
     assert header["run"]["encoding"]["anchor-20-3-none"]["stored_tokens"] == 10
+    rows.sort(key=lambda row: int(row["id"][1:]))
     assert [row["id"] for row in rows] == [f"q{i}" for i in range(14)]
     assert len(rows[0]["arms"]) == 6
     assert "14 of 14" in done.stderr
@@ -98,6 +100,17 @@ def test_a_run_and_its_report(data: Path, tmp_path: Path) -> None:
     assert "Question" not in markdown
     assert "answer 1" not in markdown + (out / "report.json").read_text()
     assert (out / "report.svg").read_text().startswith("<?xml")
+
+
+def test_several_processes_give_the_same(data: Path, tmp_path: Path) -> None:
+    told = []
+    for jobs in ("1", "3"):
+        out = tmp_path / jobs
+        done = bench("own", data, "--out", out, "--bin", FAKE, "--facts", "5", "--jobs", jobs)
+        assert done.returncode == 0, done.stderr
+        assert bench("report", out).returncode == 0
+        told.append(json.loads((out / "report.json").read_text())["rows"])
+    assert told[0] == told[1]
 
 
 def test_a_killed_run_goes_on(data: Path, tmp_path: Path) -> None:
@@ -155,7 +168,7 @@ def test_a_server_answers_what_text_arms_read(data: Path, tmp_path: Path) -> Non
         url = f"http://127.0.0.1:{http.server_port}/v1"
         done = bench(*words, url, "--server-model", "m", "--out", tmp_path / "out")
         assert done.returncode == 0, done.stderr
-        assert Server.asked[0] == {
+        assert min(Server.asked, key=lambda request: request["messages"][1]["content"]) == {
             "model": "m",
             "messages": [
                 {"role": "system", "content": "Memories:\n[8 May 2025] Ines: one\ntwo\n"},
@@ -166,7 +179,7 @@ def test_a_server_answers_what_text_arms_read(data: Path, tmp_path: Path) -> Non
         }
         failing = bench(*words, url, "--out", tmp_path / "other")
         assert failing.returncode == 1
-        assert "question q0: " in failing.stderr
+        assert re.search("question q[0-9]+: ", failing.stderr)
         assert "500" in failing.stderr
         http.shutdown()
     rows = lines(tmp_path / "out")[1:]
@@ -213,7 +226,7 @@ def test_what_goes_wrong_is_said(data: Path, tmp_path: Path) -> None:
     broken = bench("own", data, "--out", out, "--bin", FAKE)
     assert broken.returncode == 1
     assert "question q3: told to break" in broken.stderr
-    assert [row["id"] for row in lines(out)[1:]] == ["q0", "q1", "q2"]
+    assert "q3" not in [row["id"] for row in lines(out)[1:]]
     (data / "questions.jsonl").write_text(questions + '{"id": "q99"}\n')
     malformed = bench("own", data, "--out", out, "--bin", FAKE)
     assert malformed.returncode == 1
