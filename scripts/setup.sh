@@ -36,6 +36,12 @@ if [ "${INFERSCALE_PORTABLE:-}" = 1 ]; then
   cpu_flags=(-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON)
   cpu_key=x86-64-v3
 fi
+# With INFERSCALE_LLAMA_CUDA=90 (the number of a GPU's architecture, or native) libllama computes on a GPU.
+gpu_flags=()
+if [ -n "${INFERSCALE_LLAMA_CUDA:-}" ]; then
+  gpu_flags=(-DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF "-DCMAKE_CUDA_ARCHITECTURES=$INFERSCALE_LLAMA_CUDA")
+  cpu_key+=-cuda-$INFERSCALE_LLAMA_CUDA
+fi
 llama_prefix=$cache/libllama-$LLAMA_PYPI_VERSION-$cpu_key
 py_key=$(printf '%s\n' "${MODEL_PACKAGES[@]}" "${PYTHON_PACKAGES[@]}" | cksum | cut -d' ' -f1)
 venv=$cache/python-$py_key
@@ -111,7 +117,7 @@ libllama() {
   tar -xzf "$work/llama_cpp_python-$LLAMA_PYPI_VERSION.tar.gz" -C "$work" --strip-components=1
   # Static, so that `inferscale` is one file; no OpenMP, so that ThreadSanitizer sees plain threads.
   cmake -S "$work/vendor/llama.cpp" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DGGML_OPENMP=OFF "${cpu_flags[@]}" \
+    -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DGGML_OPENMP=OFF "${cpu_flags[@]}" "${gpu_flags[@]}" \
     -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
     -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DGGML_CCACHE=OFF -DLLAMA_CURL=OFF -DCMAKE_INSTALL_PREFIX="$llama_prefix" \
     -DCMAKE_INSTALL_LIBDIR=lib >"$work/log" 2>&1 &&
