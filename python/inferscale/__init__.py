@@ -1,1 +1,4 @@
-"""InferScale: memory for LLM serving. `inferscale.vllm` is the connector for vLLM."""
+"""InferScale: memory for LLM serving.
+
+`inferscale.client` asks the gateway; `inferscale.vllm` is the connector for vLLM.
+"""
