@@ -10,7 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace inferscale;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   for (const auto format :
-       {ImportFormat::kAuto, ImportFormat::kJsonl, ImportFormat::kLocomo, ImportFormat::kText}) {
+       {ImportFormat::kAuto, ImportFormat::kJsonl, ImportFormat::kLocomo, ImportFormat::kText,
+        ImportFormat::kMem0, ImportFormat::kZep, ImportFormat::kLetta}) {
     const ImportSink sink{[](Fact&& fact) -> Status {
                             const bool fit =
                                 !fact.text.empty() &&
@@ -26,6 +27,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                           [](const Error& error) {
                             if (FindInvalidUtf8(error.message) != std::string_view::npos)
                               __builtin_trap();
+                          },
+                          [](std::string_view what, uint64_t count) {
+                            if (what.empty() || count == 0) __builtin_trap();
                           }};
     (void)ParseImport(bytes, format, {}, sink);
   }

@@ -110,6 +110,9 @@ Result<ParsedFacts> ParseFacts(std::string_view content, ImportFormat format,
     return {};
   };
   sink.bad = [&](const Error& error) { out.skipped.push_back(error); };
+  sink.dropped = [&](std::string_view what, uint64_t count) {
+    out.dropped[std::string(what)] += count;
+  };
   INFERSCALE_TRY(ParseImport(content, format, defaults, sink));
   return out;
 }

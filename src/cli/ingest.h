@@ -3,6 +3,8 @@
 #define INFERSCALE_CLI_INGEST_H_
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +20,8 @@ Result<std::string> ReadInput(const std::string& path);
 
 struct ParsedFacts {
   std::vector<Fact> facts;
-  std::vector<Error> skipped;  // lines that are no fact, with their place
+  std::vector<Error> skipped;                            // lines that are no fact, with their place
+  std::map<std::string, uint64_t, std::less<>> dropped;  // ImportSink
 };
 Result<ParsedFacts> ParseFacts(std::string_view content, ImportFormat format, const Fact& defaults);
 

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <boost/json/array.hpp>
 
+#include "base/clock.h"
 #include "cli/ingest.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
@@ -24,6 +26,7 @@ constexpr size_t kErrorsShown = 10;
 struct Report {
   uint64_t facts = 0;
   std::vector<Error> skipped;
+  std::map<std::string, uint64_t, std::less<>> dropped;
   Ingested adding;
   std::optional<EncodeProgress> encoding;
 };
@@ -40,6 +43,11 @@ void PrintReport(const Report& report, bool json) {
                                {"errors", std::move(errors)},
                                {"add_ms", Rounded(report.adding.ms)},
                                {"encoded", nullptr}};
+    if (!report.dropped.empty()) {
+      boost::json::object dropped;
+      for (const auto& [what, count] : report.dropped) dropped[what] = count;
+      out["not_kept"] = std::move(dropped);
+    }
     if (report.encoding) {
       out["encoded"] = {{"facts", report.encoding->facts_done},
                         {"episodes", report.encoding->episodes_done},
@@ -57,6 +65,13 @@ void PrintReport(const Report& report, bool json) {
                         ? ""
                         : fmt::format(", {} updated", FormatCount(report.adding.updated)),
                     FormatCount(report.skipped.size()), FormatMs(report.adding.ms)));
+  if (!report.dropped.empty()) {
+    std::vector<std::string> dropped;
+    for (const auto& [what, count] : report.dropped) {
+      dropped.push_back(fmt::format("{} {}", FormatCount(count), what));
+    }
+    Print(fmt::format("Not kept {}\n", fmt::join(dropped, ", ")));
+  }
   if (report.encoding) Print(fmt::format("Encoded  {}\n", DescribeEncoding(*report.encoding)));
 }
 
@@ -76,6 +91,14 @@ struct Content {
   size_t facts() const { return parsed.facts.size() + exported.size(); }
 };
 
+// They would be deleted as soon as they are there.
+void DropExpired(ParsedFacts& parsed) {
+  const int64_t now = SystemClock().NowMs();
+  const size_t expired = std::erase_if(
+      parsed.facts, [&](const Fact& fact) { return fact.expires_ms.value_or(now + 1) <= now; });
+  if (expired > 0) parsed.dropped["facts that have expired or stopped being true"] = expired;
+}
+
 Result<Content> Parse(const Args& args, const Options& options) {
   INFERSCALE_ASSIGN(const ImportFormat format, ParseImportFormat(args.format));
   INFERSCALE_ASSIGN(const std::string content, ReadInput(args.file));
@@ -92,6 +115,7 @@ Result<Content> Parse(const Args& args, const Options& options) {
   auto parsed = ParseFacts(content, format, defaults);
   if (!parsed) return Wrap(std::move(parsed).error(), args.file);
   out.parsed = *std::move(parsed);
+  DropExpired(out.parsed);
   return out;
 }
 
@@ -104,6 +128,7 @@ Result<int> Run(const Args& args, const Options& options) {
   Report report;
   report.facts = content.facts();
   report.skipped = std::move(content.parsed.skipped);
+  report.dropped = std::move(content.parsed.dropped);
   if (content.exported.empty()) {
     const std::vector<Fact>& facts = content.parsed.facts;
     INFERSCALE_ASSIGN(report.adding, args.infer ? InferFacts(*app, facts) : AddFacts(*app, facts));
@@ -141,12 +166,18 @@ Verb ImportVerb(CLI::App& root) {
                  {"inferscale import chat.jsonl --user ana",
                   "inferscale import locomo10.json --format locomo   # a user for each sample",
                   "inferscale import - --format text --no-encode < notes.txt",
+                  "inferscale import memories.json --from mem0       # also zep and letta",
                   "inferscale import facts.jsonl --from-export"});
   command
-      ->add_option("FILE", args->file,
-                   "Chat JSONL, LoCoMo JSON, text or an export; - is standard input")
+      ->add_option(
+          "FILE", args->file,
+          "Chat JSONL, LoCoMo JSON, text, an export of ours, or of Mem0's, Zep's or Letta's; - "
+          "is standard input")
       ->required();
-  command->add_option("--format", args->format, "auto, jsonl, locomo or text")
+  command
+      ->add_option("--format,--from", args->format,
+                   "auto, jsonl, locomo or text; or what another memory has exported: mem0, zep or "
+                   "letta")
       ->type_name("FORMAT")
       ->capture_default_str();
   command->add_flag("--from-export", args->from_export,

@@ -10,6 +10,8 @@
 
 #include "base/utf8.h"
 #include "memory/fold.h"
+#include "memory/import_json.h"
+#include "memory/import_peers.h"
 #include "memory/json_time.h"
 
 namespace inferscale {
@@ -20,25 +22,6 @@ namespace json = boost::json;
 std::string_view WithoutMark(std::string_view text) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   return text;
-}
-
-// The value of the first of `names` that the object has, or nullptr; null counts as absent.
-const json::value* FirstOf(const json::object& object,
-                           std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names) {
-    const json::value* value = object.if_contains(name);
-    if (value != nullptr && !value->is_null()) return value;
-  }
-  return nullptr;
-}
-
-Status ReadText(const json::object& object, std::initializer_list<std::string_view> names,
-                std::string& out) {
-  const json::value* value = FirstOf(object, names);
-  if (value == nullptr) return {};
-  if (!value->is_string()) return Fail(Code::kInvalid, "{} is not a text", *names.begin());
-  out = std::string_view(value->get_string());
-  return {};
 }
 
 // What an object says about a fact, but for its text.
@@ -286,14 +269,16 @@ ImportFormat Detect(std::string_view content) {
 }  // namespace
 
 Result<ImportFormat> ParseImportFormat(std::string_view name) {
-  constexpr std::pair<std::string_view, ImportFormat> kNames[] = {{"auto", ImportFormat::kAuto},
-                                                                  {"jsonl", ImportFormat::kJsonl},
-                                                                  {"locomo", ImportFormat::kLocomo},
-                                                                  {"text", ImportFormat::kText}};
+  constexpr std::pair<std::string_view, ImportFormat> kNames[] = {
+      {"auto", ImportFormat::kAuto},     {"jsonl", ImportFormat::kJsonl},
+      {"locomo", ImportFormat::kLocomo}, {"text", ImportFormat::kText},
+      {"mem0", ImportFormat::kMem0},     {"zep", ImportFormat::kZep},
+      {"letta", ImportFormat::kLetta}};
   for (const auto& [known, format] : kNames) {
     if (name == known) return format;
   }
-  return Fail(Code::kInvalid, "unknown format \"{}\": auto, jsonl, locomo or text", name);
+  return Fail(Code::kInvalid,
+              "unknown format \"{}\": auto, jsonl, locomo, text, mem0, zep or letta", name);
 }
 
 Status ParseImport(std::string_view content, ImportFormat format, const Fact& defaults,
@@ -305,6 +290,12 @@ Status ParseImport(std::string_view content, ImportFormat format, const Fact& de
       return ParseJsonl(content, defaults, sink);
     case ImportFormat::kLocomo:
       return ParseLocomo(content, defaults, sink);
+    case ImportFormat::kMem0:
+      return ParseMem0(content, defaults, sink);
+    case ImportFormat::kZep:
+      return ParseZep(content, defaults, sink);
+    case ImportFormat::kLetta:
+      return ParseLetta(content, defaults, sink);
     case ImportFormat::kText:
     case ImportFormat::kAuto:
       break;

@@ -18,13 +18,16 @@ namespace inferscale {
 //   Or a line {"messages": [...]} with such objects.
 // "locomo": LoCoMo's JSON: every sample's sessions and dated turns; user = sample id, run =
 // session. "text": one fact a line; "Name: text" and "[date] Name: text" are understood.
-enum class ImportFormat : uint8_t { kAuto, kJsonl, kLocomo, kText };
+// "mem0", "zep", "letta": what these memories export (memory/import_peers.h).
+enum class ImportFormat : uint8_t { kAuto, kJsonl, kLocomo, kText, kMem0, kZep, kLetta };
 Result<ImportFormat> ParseImportFormat(std::string_view name);
 
 // A bad line or turn: said to `bad` with the place ("line 12: not a JSON object") and skipped.
 struct ImportSink {
   std::function<Status(Fact&&)> fact;  // an error stops the import
   std::function<void(const Error&)> bad;
+  // What the file has and a fact has no place for, by name: of other memories' only. May be empty.
+  std::function<void(std::string_view what, uint64_t count)> dropped{};
 };
 
 // Reads `content` (a whole file). Facts inherit what they do not name from `defaults` (scope, ...).

@@ -178,6 +178,37 @@ def test_import_encodes_and_folds_when_run_again(cli: Cli, tmp_path: Path) -> No
     assert stats["kv"]["live_bytes"] > 0
 
 
+@pytest.mark.parametrize(
+    ("peer", "memories"),
+    [
+        ("mem0", {"results": [{"memory": "Iris keeps bees", "user_id": "iris", "hash": "1"}]}),
+        ("zep", {"user_id": "iris", "edges": [{"fact": "Iris keeps bees", "hash": "1"}]}),
+        ("letta", [{"text": "Iris keeps bees", "hash": "1"}]),
+    ],
+)
+def test_import_takes_what_other_memories_export(
+    cli: Cli, tmp_path: Path, peer: str, memories: object
+) -> None:
+    file = tmp_path / "memories.json"
+    file.write_text(json.dumps(memories))
+    words = ("import", str(file), "--from", peer, "--user", "iris", "--no-encode")
+    said = cli.ok(*words).out
+    assert "Added    1 facts" in said
+    assert "Not kept 1 hash" in said
+    assert cli.json(*words)["not_kept"] == {"hash": 1}
+    facts = cli.json("list", "--user", "iris")["facts"]
+    assert [fact["text"] for fact in facts] == ["Iris keeps bees"]
+
+
+def test_import_says_which_facts_are_over(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "edges.json"
+    over = {"fact": "Tom works in Liege", "invalid_at": "2025-03-01T00:00:00Z"}
+    file.write_text(json.dumps([over, {"fact": "Tom works in Ghent"}]))
+    report = cli.json("import", str(file), "--from", "zep", "--no-encode")
+    assert report["added"] == 1
+    assert report["not_kept"] == {"facts that have expired or stopped being true": 1}
+
+
 def test_import_skips_a_broken_line_and_says_which(cli: Cli, tmp_path: Path) -> None:
     lines = chat_lines(10)
     lines[4] = '{"text": "cut off in the mid'
