@@ -1,10 +1,15 @@
 """The Python client against a gateway that runs."""
 
 import asyncio
+import http.server
+import inspect
 import json
 import socket
+import socketserver
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -260,3 +265,39 @@ def test_both_clients_have_the_same_operations() -> None:
         }
 
     assert operations(InferScale) == operations(AsyncInferScale)
+
+
+def test_help_shows_what_a_method_takes_and_gives(served: Served) -> None:
+    with InferScale(served.url) as memory:
+        shown = inspect.signature(memory.search)
+        assert list(shown.parameters)[:2] == ["query", "user"]
+        assert shown.return_annotation == "list[Memory]"
+        assert "nearest" in (memory.search.__doc__ or "")
+        assert inspect.signature(memory.stream).return_annotation == "ChatStream"
+
+
+class CannedHealth(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        names = ("model", "engine", "injection", "self_test", "quality")
+        body = json.dumps({"status": self.path, **dict.fromkeys(names)}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_a_unix_socket_is_asked(tmp_path: Path) -> None:
+    async def ask(path: str) -> str:
+        async with AsyncInferScale(uds=path) as client:
+            return (await client.health()).status
+
+    path = str(tmp_path / "s")
+    with socketserver.ThreadingUnixStreamServer(path, CannedHealth) as server:
+        threading.Thread(target=server.serve_forever).start()
+        with InferScale(uds=path) as client:
+            assert client.health().status == "/health"
+        assert asyncio.run(ask(path)) == "/health"
+        server.shutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -82,40 +83,53 @@ def _result(call: Call[T], response: httpx.Response) -> T:
         ) from error
 
 
+def _as_method(method: Callable[..., Any], build: Callable[..., Any], returns: str = "") -> None:
+    """For help() and editors: what `build` takes, and not a call but what answers it."""
+    functools.update_wrapper(method, build)
+    signature = inspect.signature(build)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    answer = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[itself, *signature.parameters.values()], return_annotation=returns or answer
+    )
+
+
 def _sync(build: Callable[P, Call[T]]) -> Callable[Concatenate[InferScale, P], T]:
-    @functools.wraps(build)
     def method(client: InferScale, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return client.send(build(*args, **kwargs))
 
+    _as_method(method, build)
     return method
 
 
 def _async(build: Callable[P, Call[T]]) -> Callable[Concatenate[AsyncInferScale, P], Awaitable[T]]:
-    @functools.wraps(build)
     async def method(client: AsyncInferScale, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await client.send(build(*args, **kwargs))
 
+    _as_method(method, build)
     return method
 
 
 def _streams(
     build: Callable[P, Call[Answer]],
 ) -> Callable[Concatenate[InferScale, P], ChatStream]:
-    @functools.wraps(build)
     def method(client: InferScale, /, *args: P.args, **kwargs: P.kwargs) -> ChatStream:
         return ChatStream(client.open(calls.streamed(build(*args, **kwargs)), stream=True))
 
+    _as_method(method, build, "ChatStream")
     return method
 
 
 def _async_streams(
     build: Callable[P, Call[Answer]],
 ) -> Callable[Concatenate[AsyncInferScale, P], Awaitable[AsyncChatStream]]:
-    @functools.wraps(build)
-    async def method(client: AsyncInferScale, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    async def method(
+        client: AsyncInferScale, /, *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncChatStream:
         call = calls.streamed(build(*args, **kwargs))
         return AsyncChatStream(await client.open(call, stream=True))
 
+    _as_method(method, build, "AsyncChatStream")
     return method
 
 
