@@ -45,6 +45,7 @@ Namespace = tuple[str, ...]
 # What an item adds to its fact's metadata: {"key": ..., "value": {...}}.
 _OURS = "langgraph"
 _MOST_FOUND = 1000  # by one search of the gateway
+_MOST_NAMED = 500  # users in one filter
 _TEXTS = ("text", "content", "memory", "fact")  # a value's text, if it has such a field
 _ORDER: dict[str, Callable[[float, float], bool]] = {
     "$gt": operator.gt,
@@ -134,22 +135,29 @@ class InferScaleStore(BaseStore):
         return (_item(namespace, memory) for memory in self._memories_of(namespace, key))
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
+        depth = len(op.namespace_prefix)
         users = {
             user_of(namespace): namespace
             for namespace in self._namespaces()
-            if namespace[: len(op.namespace_prefix)] == op.namespace_prefix
+            if namespace[:depth] == op.namespace_prefix
         }
-        if not users:
-            return []
-        filters = {"AND": [{"user_id": {"in": list(users)}}, *_narrowed(op.filter or {})]}
-        if op.query:
-            most = _MOST_FOUND if op.filter else min(op.offset + op.limit, _MOST_FOUND)
-            found = iter(self._client.search(op.query, filters=filters, k=most))
-        else:
-            found = self._client.all(filters=filters)
-        items = (_item(users[memory.user or ""], memory) for memory in found)
-        wanted = (item for item in items if _matches(item.value, op.filter or {}))
-        return list(islice(wanted, op.offset, op.offset + op.limit))
+        wanted, filters = op.filter or {}, _narrowed(op.filter or {})
+        if len(users) <= _MOST_NAMED:
+            filters.append({"user_id": {"in": list(users)}})
+        found: Iterable[Memory] = ()
+        if users and op.query:
+            exact = not wanted and len(users) <= _MOST_NAMED  # none of those found is left out
+            most = min(op.offset + op.limit, _MOST_FOUND) if exact else _MOST_FOUND
+            found = self._client.search(op.query, filters={"AND": filters}, k=most)
+        elif users:
+            found = self._client.all(filters={"AND": filters})
+        items = (
+            _item(users[memory.user], memory)
+            for memory in found
+            if memory.user is not None and memory.user in users
+        )
+        fitting = (item for item in items if _matches(item.value, wanted))
+        return list(islice(fitting, op.offset, op.offset + op.limit))
 
     def _namespaces(self) -> list[Namespace]:
         """Those that have items; users whose names can't be a namespace's are left out."""

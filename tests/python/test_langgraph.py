@@ -151,6 +151,18 @@ def test_items_are_found_by_meaning(store: InferScaleStore) -> None:
     assert store.search(ANA, query="cat", limit=5, offset=2) == []
 
 
+def test_many_namespaces_are_searched(
+    store: InferScaleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        store.put(("many", f"{number}"), "k", {"text": f"a note of number {number}"})
+    store.put(("few",), "k", {"text": "a note of few"})
+    monkeypatch.setattr("inferscale.langgraph._MOST_NAMED", 2)
+    assert len(store.search(("many",))) == 4
+    found = store.search(("many",), query="a note of few", limit=2)
+    assert [item.namespace[0] for item in found] == ["many", "many"]
+
+
 def test_what_is_remembered_of_a_value(client: InferScale) -> None:
     def remembered(value: dict[str, Any], **more: Any) -> str:
         store = InferScaleStore(client, fields=more.pop("fields", None))
