@@ -147,6 +147,7 @@ def measure_chat(args: argparse.Namespace) -> Result:
         "questions": args.questions,
         "mode": args.mode,
         "injected_tokens": min(injected),  # of the answer with the fewest
+        "wrong": int(args.mode == "kv" and min(injected) == 0),
         **{name: latencies(values) for name, values in steps.items()},
     }
 

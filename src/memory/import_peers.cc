@@ -40,7 +40,7 @@ bool SaysSomething(const json::value& value) {
 // Only names as programs choose them are told: the file may use anything for a name.
 bool IsPlainName(std::string_view name) {
   constexpr size_t kMaxBytes = 32;
-  return name.size() <= kMaxBytes &&
+  return !name.empty() && name.size() <= kMaxBytes &&
          std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
 }
 

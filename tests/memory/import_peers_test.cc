@@ -37,7 +37,7 @@ TEST(ImportMem0Test, KeepsScopesTimesAndMetadata) {
        "run_id": "r1", "actor_id": "Iris", "hash": "c0ffee", "metadata": {"topic": "garden"},
        "categories": ["hobbies"], "immutable": false, "expiration_date": "2999-01-31",
        "created_at": "2025-06-02T08:00:00.123456-07:00", "updated_at": "2025-06-03T08:00:00Z",
-       "score": 0.5, "Owner's note": "x"},
+       "score": 0.5, "Owner's note": "x", "": 1},
       {"id": "7f0a", "memory": "Iris has two hives", "user_id": "iris", "metadata": null,
        "created_at": "2025-06-01T08:00:00Z"}], "relations": [{"source": "iris"}]})",
                           ImportFormat::kMem0);
@@ -58,7 +58,7 @@ TEST(ImportMem0Test, KeepsScopesTimesAndMetadata) {
   EXPECT_EQ(
       got.dropped,
       (Dropped{
-          {"hash", 1}, {"other fields", 1}, {"relations", 1}, {"score", 1}, {"updated_at", 1}}));
+          {"hash", 1}, {"other fields", 2}, {"relations", 1}, {"score", 1}, {"updated_at", 1}}));
 }
 
 TEST(ImportMem0Test, TakesAPlainListAndSaysWhatIsWrong) {
