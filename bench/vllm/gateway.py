@@ -92,7 +92,7 @@ def main() -> int:
                 first_ms, told = gateway.ask(asked.pop(), facts, mode)
                 if number >= 3:
                     taken.append(first_ms)
-                    about[mode] = told
+                    about[mode] = {name: one for name, one in told.items() if name != "facts"}
         row: dict[str, Any] = {"facts": facts, "last": about}
         for mode, taken in times.items():
             row[mode] = summary(taken)
