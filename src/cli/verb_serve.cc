@@ -15,6 +15,7 @@
 #include "server/gateway.h"
 #include "server/http_server.h"
 #include "server/keys.h"
+#include "server/tls.h"
 
 namespace inferscale {
 namespace {
@@ -22,6 +23,8 @@ namespace {
 struct Args {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
+  std::string unix_path;
+  TlsFiles tls;
   AuthMode auth = AuthMode::kAuto;
   uint32_t per_minute = 0;
   MemoryMode mode = MemoryMode::kAuto;
@@ -29,7 +32,7 @@ struct Args {
 
 // Whoever can reach the address must have a key, unless that is only this machine.
 Status CheckReach(const Args& args, KeyStore& keys) {
-  if (IsLoopback(args.host)) return {};
+  if (!args.unix_path.empty() || IsLoopback(args.host)) return {};
   if (args.auth == AuthMode::kOff) {
     return Fail(Code::kInvalid,
                 "--auth off on --host {}, which is no loopback address: everybody there could read "
@@ -44,6 +47,19 @@ Status CheckReach(const Args& args, KeyStore& keys) {
       "every user's facts. Make one with inferscale keys create, say --auth on (which makes "
       "one and shows it), or put a proxy that asks for credentials in front",
       args.host);
+}
+
+HttpServerOptions ServerOptions(const Args& args) {
+  HttpServerOptions options{.host = args.host, .port = args.port, .unix_path = args.unix_path};
+  if (!args.tls.certificate.empty()) options.tls = args.tls;
+  return options;
+}
+
+std::string UrlOf(const Args& args, uint16_t port) {
+  if (!args.unix_path.empty()) return "unix:" + args.unix_path;
+  return fmt::format("{}://{}:{}", args.tls.certificate.empty() ? "http" : "https",
+                     args.host.find(':') == std::string::npos ? args.host : "[" + args.host + "]",
+                     port);
 }
 
 struct Hello {
@@ -65,7 +81,9 @@ void SayHello(const Hello& hello, const ModelInfo& model, const Options& options
     PrintJson(out);
     return;
   }
-  Print(fmt::format("Serving {} on {}/v1 ({}). Ctrl-C ends it.\n", hello.model, hello.url,
+  const bool is_unix = hello.url.starts_with("unix:");
+  Print(fmt::format("Serving {} on {}{} ({}). Ctrl-C ends it.\n", hello.model, hello.url,
+                    is_unix ? "" : "/v1",
                     model.injection ? "facts are injected" : "facts are prefilled"));
   std::vector<std::pair<std::string, std::string>> items = {
       {"Data", options.app.data_dir},
@@ -79,28 +97,41 @@ void SayHello(const Hello& hello, const ModelInfo& model, const Options& options
   Print(Listing(items));
 }
 
+void ReadAgain(HttpServer& server) {
+  if (const Status read = server.Reload(); !read) {
+    Say(fmt::format("{}; what was read before stays in use", read.error().message));
+  } else {
+    Say("certificate and key were read again");
+  }
+}
+
 Result<int> Run(const Args& args, const Options& options) {
   std::error_code ignored;
   std::filesystem::create_directories(options.app.data_dir, ignored);
   const SystemClock clock;
   INFERSCALE_ASSIGN(const auto keys, KeyStore::Open(clock, options.app.data_dir + "/keys.db"));
   INFERSCALE_TRY(CheckReach(args, *keys));
+  if (!args.tls.certificate.empty()) INFERSCALE_TRY(LoadTls(args.tls));  // sooner than a model
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kAnswer));
   AskRequest defaults;
   defaults.scope.tenant = options.scope.tenant;
   defaults.compose = options.app.compose;
   defaults.mode = args.mode;
-  Gatekeeper gatekeeper(*keys, clock, {args.auth, options.scope.tenant, args.per_minute});
+  Gatekeeper gatekeeper(*keys, clock,
+                        {.mode = args.auth,
+                         .tenant = options.scope.tenant,
+                         .any_host = !args.unix_path.empty(),
+                         .per_minute = args.per_minute});
   Gateway gateway(*app, clock, defaults, &gatekeeper);
   INFERSCALE_ASSIGN(const auto server,
-                    HttpServer::Listen({.host = args.host, .port = args.port},
+                    HttpServer::Listen(ServerOptions(args),
                                        [&](const HttpRequest& request, HttpResponder& responder) {
                                          gateway.Handle(request, responder);
                                        }));
+  std::optional<HangupWatch> hangups;
+  if (!args.tls.certificate.empty()) hangups.emplace([&] { ReadAgain(*server); });
   Hello hello;
-  hello.url = fmt::format(
-      "http://{}:{}", args.host.find(':') == std::string::npos ? args.host : "[" + args.host + "]",
-      server->port());
+  hello.url = UrlOf(args, server->port());
   hello.model = gateway.model();
   if (args.auth == AuthMode::kOn) {
     INFERSCALE_ASSIGN(hello.first_key, keys->CreateFirst({options.scope.tenant, Access::kAdmin,
@@ -124,6 +155,8 @@ Verb ServeVerb(CLI::App& root) {
   CLI::App* command =
       AddCommand(root, "serve", "Answer over HTTP, as OpenAI's and Mem0's APIs do, from memory",
                  {"inferscale serve", "inferscale serve --host 0.0.0.0 --auth on",
+                  "inferscale serve --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem",
+                  "inferscale serve --unix /run/user/1000/inferscale.sock",
                   "inferscale serve --url http://127.0.0.1:8000"});
   command->add_option("--host", args->host, "Address to listen on; others than loopback need a key")
       ->type_name("IP")
@@ -131,6 +164,23 @@ Verb ServeVerb(CLI::App& root) {
   command->add_option("--port", args->port, "Port to listen on; 0: any free one")
       ->type_name("N")
       ->capture_default_str();
+  command
+      ->add_option("--unix", args->unix_path,
+                   "Listen on a Unix domain socket instead, which only this user can open")
+      ->type_name("PATH")
+      ->excludes("--host")
+      ->excludes("--port");
+  CLI::Option* certificate =
+      command
+          ->add_option("--tls-cert", args->tls.certificate,
+                       "Speak TLS with this certificate, in PEM form, the chain to its root behind "
+                       "it; read again on SIGHUP")
+          ->type_name("FILE")
+          ->excludes("--unix");
+  CLI::Option* key = command->add_option("--tls-key", args->tls.key, "Its private key")
+                         ->type_name("FILE")
+                         ->needs(certificate);
+  certificate->needs(key);
   AddModeFlag(command, &args->mode);
   const std::map<std::string, AuthMode> modes = {
       {"auto", AuthMode::kAuto}, {"on", AuthMode::kOn}, {"off", AuthMode::kOff}};

@@ -77,7 +77,8 @@ tl::expected<Caller, HttpAnswer> Gatekeeper::Admit(const HttpRequest& request, A
     }
     caller = {known->spec.tenant, known->spec.access, known->id};
   }
-  if (!*asked && options_.mode == AuthMode::kAuto && !NamesLoopback(request.host)) {
+  if (!*asked && options_.mode == AuthMode::kAuto && !options_.any_host &&
+      !NamesLoopback(request.host)) {
     return tl::unexpected(ErrorAnswer(
         403,
         "no key was made, so only this machine is answered, by a loopback address or localhost"));

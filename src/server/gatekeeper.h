@@ -21,6 +21,7 @@ enum class AuthMode : uint8_t { kAuto, kOn, kOff };
 struct GatekeeperOptions {
   AuthMode mode = AuthMode::kAuto;
   std::string tenant = "default";  // of who needs no key
+  bool any_host = false;           // nothing but this user's own programs can reach the gateway
   uint32_t per_minute = 0;         // requests of a key that has no limit of its own; 0: any
 };
 
@@ -36,7 +37,7 @@ class Gatekeeper {
 
   // Who asks, or the answer that refuses it: 401 without a key that is worth something, 403 if the
   // key may not do this, 429 if it asks too often. In kAuto, where no key is needed yet, the
-  // request must name a loopback address as its host: 403.
+  // request must name a loopback address as its host, unless it may be any: 403.
   tl::expected<Caller, HttpAnswer> Admit(const HttpRequest& request, Access needed);
 
   KeyStore& keys() { return keys_; }

@@ -1,14 +1,18 @@
 #include "server/http_server.h"
 
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/json.hpp>
+#include <cstring>
 #include <exception>
 #include <list>
 #include <thread>
@@ -17,6 +21,9 @@
 #include "base/http/socket.h"
 #include "base/http/sse.h"
 #include "base/mutex.h"
+#include "server/server_stream.h"
+#include "server/socket_file.h"
+#include "server/tls.h"
 
 namespace inferscale {
 namespace {
@@ -25,6 +32,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using Parser = http::request_parser<http::string_body>;
+using Protocol = asio::generic::stream_protocol;
 
 constexpr std::string_view kServerName = "inferscale";
 
@@ -35,10 +43,12 @@ class Session final : public HttpResponder {
           const std::atomic<bool>& aborted)
       : options_(options), handler_(handler), aborted_(aborted) {}
 
-  HttpSocket& socket() { return socket_; }
+  ServerStream& stream() { return socket_.stream(); }
   bool done() const { return done_; }
 
-  void Start() {
+  // `tls` is null where none is spoken.
+  void Start(std::shared_ptr<asio::ssl::context> tls) {
+    if (tls != nullptr) stream().UseTls(std::move(tls));
     thread_ = std::jthread([this] {
       try {
         Serve();
@@ -71,7 +81,7 @@ class Session final : public HttpResponder {
     if (answer.status == 304) response.erase(http::field::content_length);
     answered_ = true;
     Write([&](auto& done) {
-      http::async_write(socket_.stream(), response,
+      http::async_write(stream(), response,
                         [&done](beast::error_code error, size_t) { done = error; });
     });
   }
@@ -86,7 +96,7 @@ class Session final : public HttpResponder {
     http::response_serializer<http::empty_body> serializer(response);
     answered_ = streaming_ = true;
     return Write([&](auto& done) {
-      http::async_write_header(socket_.stream(), serializer,
+      http::async_write_header(stream(), serializer,
                                [&done](beast::error_code error, size_t) { done = error; });
     });
   }
@@ -94,29 +104,29 @@ class Session final : public HttpResponder {
   bool SendEvent(std::string_view data) override {
     const std::string event = MakeSseEvent(data);
     return Write([&](auto& done) {
-      asio::async_write(socket_.stream(), http::make_chunk(asio::buffer(event)),
+      asio::async_write(stream(), http::make_chunk(asio::buffer(event)),
                         [&done](beast::error_code error, size_t) { done = error; });
     });
   }
 
   bool Gone() override {
     if (aborted_ || !socket_.sound()) return true;
-    char byte = 0;
-    const auto handle = socket_.stream().socket().native_handle();
-    const ssize_t got = ::recv(handle, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    // Bytes that wait to be read, as the end of a TLS session does, hide no end here.
+    pollfd state{stream().socket().native_handle(), POLLRDHUP, 0};
+    return ::poll(&state, 1, 0) > 0;
   }
 
  private:
   void Serve() {
-    beast::error_code ignored;
-    socket_.stream().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    beast::error_code not_tcp;
+    stream().socket().set_option(asio::ip::tcp::no_delay(true), not_tcp);
+    if (!ShakeHands()) return stream().close();
     while (ReadRequest()) {
       answered_ = streaming_ = false;
       handler_(request_, *this);
       if (streaming_) {
         Write([&](auto& done) {
-          asio::async_write(socket_.stream(), http::make_chunk_last(),
+          asio::async_write(stream(), http::make_chunk_last(),
                             [&done](beast::error_code error, size_t) { done = error; });
         });
       } else if (!answered_) {
@@ -127,26 +137,41 @@ class Session final : public HttpResponder {
     Close();
   }
 
+  // Waits for what the client has to begin, which Stop() ends.
+  template <typename Start>
+  Status Await(std::string_view what, std::chrono::milliseconds timeout, Start start) {
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return Fail(Code::kCancelled, "the server stops");
+      waiting_ = true;
+    }
+    const Status awaited = socket_.Wait(what, HttpDeadline::In(timeout), start);
+    MutexLock lock(mutex_);
+    waiting_ = false;
+    keep_alive_ = !stopping_;
+    return awaited;
+  }
+
+  bool ShakeHands() {
+    if (stream().tls() == nullptr) return true;
+    const Status shaken =
+        Await("the TLS handshake", options_.handshake_timeout, [this](auto& done) {
+          stream().tls()->async_handshake(asio::ssl::stream_base::server,
+                                          [&done](beast::error_code error) { done = error; });
+        });
+    if (!shaken) spdlog::debug("no TLS: {}", shaken.error().message);
+    return shaken.has_value();
+  }
+
   // False: nothing more is to be answered on this connection.
   bool ReadRequest() {
     Parser parser;
     parser.header_limit(options_.max_header_bytes);
     parser.body_limit(options_.max_body_bytes);
-    {
-      MutexLock lock(mutex_);
-      if (stopping_) return false;
-      waiting_ = true;
-    }
-    const Status read = socket_.Wait(
-        "reading a request", HttpDeadline::In(options_.request_timeout), [&](auto& done) {
-          http::async_read(socket_.stream(), socket_.buffer(), parser,
-                           [&done](beast::error_code error, size_t) { done = error; });
-        });
-    {
-      MutexLock lock(mutex_);
-      waiting_ = false;
-      keep_alive_ = !stopping_;
-    }
+    const Status read = Await("reading a request", options_.request_timeout, [&](auto& done) {
+      http::async_read(stream(), socket_.buffer(), parser,
+                       [&done](beast::error_code error, size_t) { done = error; });
+    });
     version_ = 11;
     if (!read) {
       keep_alive_ = false;
@@ -190,24 +215,30 @@ class Session final : public HttpResponder {
   // What the client still sends is read and dropped for a moment: closing with unread bytes would
   // reset the connection, and the answer with it.
   void Close() {
-    beast::error_code error;
-    socket_.stream().socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
     const auto deadline = HttpDeadline::In(std::chrono::milliseconds(500));
+    if (stream().tls() != nullptr && socket_.sound()) {
+      // Ours is sent, and the client's awaited; if data comes instead, that is dropped below.
+      (void)socket_.Wait("closing TLS", deadline, [this](auto& done) {
+        stream().tls()->async_shutdown([&done](beast::error_code failed) { done = failed; });
+      });
+    }
+    beast::error_code error;
+    stream().socket().shutdown(asio::socket_base::shutdown_send, error);
     std::array<char, 4096> rest{};
     while (!error && !aborted_) {
       const Status read = socket_.Wait("closing", deadline, [&](auto& done) {
-        socket_.stream().async_read_some(
+        stream().socket().async_read_some(
             asio::buffer(rest), [&done](beast::error_code failed, size_t) { done = failed; });
       });
       if (!read) break;
     }
-    socket_.stream().close();
+    stream().close();
   }
 
   const HttpServerOptions& options_;
   const HttpHandler& handler_;
   const std::atomic<bool>& aborted_;
-  HttpSocket socket_;
+  HttpSocket<ServerStream> socket_;
   HttpRequest request_;
   unsigned version_ = 11;
   bool keep_alive_ = true;
@@ -220,27 +251,32 @@ class Session final : public HttpResponder {
   std::jthread thread_;  // last: it uses the rest
 };
 
+Result<asio::ip::address> ParseAddress(const std::string& host) {
+  beast::error_code error;
+  const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
+  if (error) return Fail(Code::kInvalid, "'{}' is no IP address", host);
+  return address;
+}
+
 class HttpServerImpl final : public HttpServer {
  public:
   HttpServerImpl(HttpServerOptions options, HttpHandler handler)
       : options_(std::move(options)), handler_(std::move(handler)), acceptor_(context_) {}
 
-  Status Open(const asio::ip::address& address) {
-    const asio::ip::tcp::endpoint endpoint(address, options_.port);
-    beast::error_code error;
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    if (error) {
-      return Fail(Code::kTransient, "can't listen on {} port {}: {}", options_.host, options_.port,
-                  error.message());
-    }
-    port_ = acceptor_.local_endpoint().port();
-    return {};
+  Status Open() {
+    INFERSCALE_TRY(Reload());
+    return options_.unix_path.empty() ? OpenTcp() : OpenUnix();
   }
 
   uint16_t port() const override { return port_; }
+
+  Status Reload() override {
+    if (!options_.tls) return {};
+    INFERSCALE_ASSIGN(auto fresh, LoadTls(*options_.tls));
+    MutexLock lock(tls_mutex_);
+    tls_ = std::move(fresh);
+    return {};
+  }
 
   void Run(const std::stop_token& stop) override {
     Accept();
@@ -250,6 +286,7 @@ class HttpServerImpl final : public HttpServer {
     }
     beast::error_code ignored;
     acceptor_.close(ignored);
+    socket_file_.reset();
     for (const auto& session : sessions_) session->Stop();
     const auto until = HttpClock::now() + options_.drain;
     while (Reap() > 0 && HttpClock::now() < until) {
@@ -261,9 +298,45 @@ class HttpServerImpl final : public HttpServer {
   }
 
  private:
+  Status OpenTcp() {
+    INFERSCALE_ASSIGN(const asio::ip::address address, ParseAddress(options_.host));
+    const asio::ip::tcp::endpoint asked(address, options_.port);
+    beast::error_code error = Bind(asked);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) {
+      return Fail(Code::kTransient, "can't listen on {} port {}: {}", options_.host, options_.port,
+                  error.message());
+    }
+    const Protocol::endpoint given = acceptor_.local_endpoint();
+    asio::ip::tcp::endpoint bound;
+    bound.resize(given.size());
+    std::memcpy(bound.data(), given.data(), given.size());
+    port_ = bound.port();
+    return {};
+  }
+
+  Status OpenUnix() {
+    INFERSCALE_ASSIGN(socket_file_, SocketFile::Claim(options_.unix_path));
+    beast::error_code error = Bind(asio::local::stream_protocol::endpoint(options_.unix_path));
+    if (!error) {
+      INFERSCALE_TRY(socket_file_->Bound());
+      acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    }
+    if (!error) return {};
+    return Fail(Code::kTransient, "can't listen on {}: {}", options_.unix_path, error.message());
+  }
+
+  beast::error_code Bind(const Protocol::endpoint& endpoint) {
+    beast::error_code error;
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    return error;
+  }
+
   void Accept() {
     auto next = std::make_unique<Session>(options_, handler_, aborted_);
-    auto& socket = next->socket().stream().socket();
+    auto& socket = next->stream().socket();
     acceptor_.async_accept(
         socket, [this, session = std::move(next)](beast::error_code error) mutable {
           if (error == asio::error::operation_aborted) return;
@@ -275,17 +348,23 @@ class HttpServerImpl final : public HttpServer {
   }
 
   void Take(std::unique_ptr<Session> session) {
+    std::shared_ptr<asio::ssl::context> tls;
+    {
+      MutexLock lock(tls_mutex_);
+      tls = tls_;
+    }
     if (Reap() >= options_.max_connections) {
+      if (tls != nullptr) return;  // a word would take a handshake
       constexpr std::string_view kFull =
           "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-      const auto handle = session->socket().stream().socket().native_handle();
+      const auto handle = session->stream().socket().native_handle();
       if (::send(handle, kFull.data(), kFull.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
         spdlog::debug("a connection too many was closed without a word");
       }
       return;
     }
     sessions_.push_back(std::move(session));
-    sessions_.back()->Start();
+    sessions_.back()->Start(std::move(tls));
   }
 
   // Drops the connections that have ended; how many are left.
@@ -297,18 +376,14 @@ class HttpServerImpl final : public HttpServer {
   const HttpServerOptions options_;
   const HttpHandler handler_;
   asio::io_context context_{1};
-  asio::ip::tcp::acceptor acceptor_;
+  std::unique_ptr<SocketFile> socket_file_;  // if it listens on one
+  asio::basic_socket_acceptor<Protocol> acceptor_;
   uint16_t port_ = 0;
   std::atomic<bool> aborted_{false};
   std::list<std::unique_ptr<Session>> sessions_;  // of the thread in Run
+  Mutex tls_mutex_;
+  std::shared_ptr<asio::ssl::context> tls_ GUARDED_BY(tls_mutex_);  // of new connections
 };
-
-Result<asio::ip::address> ParseAddress(const std::string& host) {
-  beast::error_code error;
-  const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
-  if (error) return Fail(Code::kInvalid, "'{}' is no IP address", host);
-  return address;
-}
 
 }  // namespace
 
@@ -325,9 +400,8 @@ std::string HttpErrorBody(std::string_view message, std::string_view type) {
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpServerOptions& options,
                                                        HttpHandler handler) {
-  INFERSCALE_ASSIGN(const asio::ip::address address, ParseAddress(options.host));
   auto server = std::make_unique<HttpServerImpl>(options, std::move(handler));
-  INFERSCALE_TRY(server->Open(address));
+  INFERSCALE_TRY(server->Open());
   return server;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -16,12 +17,20 @@
 
 namespace inferscale {
 
+struct TlsFiles {
+  std::string certificate;  // PEM; those that lead to its root may follow it
+  std::string key;          // PEM, without a passphrase
+};
+
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8080;  // 0: any free one
+  uint16_t port = 8080;           // 0: any free one
+  std::string unix_path{};        // a Unix domain socket instead, for this user only
+  std::optional<TlsFiles> tls{};  // over TCP
   size_t max_connections = 128;
   uint32_t max_header_bytes = 16 << 10;
   uint64_t max_body_bytes = 4 << 20;
+  std::chrono::milliseconds handshake_timeout{10'000};
   std::chrono::milliseconds request_timeout{60'000};  // from the last answer to a whole request
   std::chrono::milliseconds write_timeout{30'000};    // of a piece of an answer
   std::chrono::milliseconds drain{10'000};            // for running answers, once told to stop
@@ -70,11 +79,15 @@ using HttpHandler = std::function<void(const HttpRequest&, HttpResponder&)>;
 
 class HttpServer {
  public:
-  // kInvalid for an address that is none, kTransient if it can't be listened on.
+  // kInvalid for an address that is none and TLS files that can't be used, kConflict if another
+  // process listens on the Unix path, kTransient if the system refuses.
   static Result<std::unique_ptr<HttpServer>> Listen(const HttpServerOptions& options,
                                                     HttpHandler handler);
   virtual ~HttpServer() = default;
-  virtual uint16_t port() const = 0;
+  virtual uint16_t port() const = 0;  // 0 on a Unix path
+  // Reads the TLS files again, for connections that come from now on; those that are open go on as
+  // they began. After an error the former files stay in use. From any thread.
+  virtual Status Reload() = 0;
   // Serves until `stop`; then no new request is taken, and running ones have `drain` to end. A
   // thread for each connection.
   virtual void Run(const std::stop_token& stop) = 0;

@@ -3,6 +3,8 @@
 import http.client
 import json
 import signal
+import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,19 +13,45 @@ from typing import Any
 from cli import TIMEOUT_S, Cli
 
 
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix domain socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
 class Served:
+    trusted: str | None = None  # the certificate that a gateway with TLS must show
+
     def __init__(self, process: subprocess.Popen[str], hello: dict[str, Any]) -> None:
         self.process = process
         self.hello = hello
         self.model = hello["model"]
         self.url = hello["url"]
-        self.port = int(hello["url"].rsplit(":", 1)[1])
+        self.is_unix = hello["url"].startswith("unix:")
+        self.port = 0 if self.is_unix else int(hello["url"].rsplit(":", 1)[1])
+
+    def connect(self) -> http.client.HTTPConnection:
+        if self.is_unix:
+            return UnixConnection(self.url.removeprefix("unix:"))
+        if self.url.startswith("https:"):
+            context = ssl.create_default_context(cafile=self.trusted)
+            return http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=TIMEOUT_S, context=context
+            )
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
 
     def request(
         self, method: str, path: str, body: Any = None, key: str | None = None
     ) -> tuple[int, bytes]:
         """`body` is sent as JSON, but for bytes, which are sent as they are."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        connection = self.connect()
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
@@ -49,8 +77,9 @@ def make_key(cli: Cli, *words: str) -> str:
 @contextmanager
 def serve(cli: Cli, *words: str) -> Iterator[Served]:
     """Runs `inferscale serve`, and stops it at the end, which must go well."""
+    where = [] if "--unix" in words else ["--port", "0"]
     process = subprocess.Popen(
-        [str(cli.binary), "serve", "--port", "0", "-o", "json", "--plain", "0", *words],
+        [str(cli.binary), "serve", *where, "-o", "json", "--plain", "0", *words],
         stdout=subprocess.PIPE,
         env=cli.environment(),
         text=True,

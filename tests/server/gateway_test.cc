@@ -5,184 +5,22 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/json.hpp>
 #include <filesystem>
-#include <thread>
 
 #include "app/toy_models.h"
+#include "server/http_world.h"
 
 namespace inferscale {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-namespace asio = boost::asio;
 
-class Client {
- public:
-  explicit Client(uint16_t port) : socket_(context_) {
-    socket_.connect({asio::ip::address_v4::loopback(), port});
-  }
-  void Send(const std::string& bytes) {
-    boost::system::error_code ignored;
-    asio::write(socket_, asio::buffer(bytes), ignored);
-  }
-  // All until the server closes.
-  std::string ReadAll() {
-    std::string all;
-    boost::system::error_code error;
-    asio::read(socket_, asio::dynamic_buffer(all), error);
-    return all;
-  }
-  std::string ReadSome() {
-    std::string some(4096, '\0');
-    boost::system::error_code error;
-    some.resize(socket_.read_some(asio::buffer(some), error));
-    return some;
-  }
-  void Close() { socket_.close(); }
+std::string Post(const std::string& body) { return HttpPost("/v1/chat/completions", body); }
+std::string Get(const std::string& path) { return HttpGet(path); }
 
- private:
-  asio::io_context context_;
-  asio::ip::tcp::socket socket_;
-};
-
-std::string Post(const std::string& body, const std::string& more = "Connection: close\r\n") {
-  return "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" +
-         more + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-std::string Get(const std::string& path) {
-  return "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-}
-
-class ServerTest : public testing::Test {
- protected:
-  void Serve(HttpHandler handler, HttpServerOptions options = {}) {
-    options.port = 0;
-    options.drain = std::chrono::milliseconds(300);
-    server_ = HttpServer::Listen(options, std::move(handler)).value();
-    thread_ = std::jthread([this](const std::stop_token& stop) { server_->Run(stop); });
-  }
-  void StopServing() {
-    thread_.request_stop();
-    thread_.join();
-  }
-  void TearDown() override {
-    if (thread_.joinable()) StopServing();
-  }
-  std::string Ask(const std::string& bytes) {
-    Client client(server_->port());
-    client.Send(bytes);
-    return client.ReadAll();
-  }
-
-  std::unique_ptr<HttpServer> server_;
-  std::jthread thread_;
-};
-
-TEST_F(ServerTest, KeepsConnectionsAndAnswersInOrder) {
-  Serve([](const HttpRequest& request, HttpResponder& responder) {
-    responder.Send(200, request.path + request.body);
-  });
-  Client client(server_->port());
-  client.Send("GET /a?b=c HTTP/1.1\r\nHost: x\r\n\r\n" + Get("/b"));
-  const std::string answers = client.ReadAll();
-  EXPECT_THAT(answers, StartsWith("HTTP/1.1 200"));
-  EXPECT_LT(answers.find("\r\n\r\n/a"), answers.find("\r\n\r\n/b"));
-}
-
-TEST_F(ServerTest, LimitsAreKept) {
-  HttpServerOptions options;
-  options.max_body_bytes = 100;
-  options.max_header_bytes = 1000;
-  options.request_timeout = std::chrono::milliseconds(200);
-  Serve([](const HttpRequest&, HttpResponder& responder) { responder.Send(200, "{}"); }, options);
-  EXPECT_THAT(Ask(Post(std::string(101, 'x'))), StartsWith("HTTP/1.1 413"));
-  EXPECT_THAT(Ask("GET /" + std::string(2000, 'x') + " HTTP/1.1\r\n\r\n"),
-              StartsWith("HTTP/1.1 431"));
-  EXPECT_THAT(Ask("nonsense\r\n\r\n"), StartsWith("HTTP/1.1 400"));
-  EXPECT_EQ(Ask("GET / HT"), "");  // never comes to its end
-  EXPECT_THAT(Ask(Get("/")), StartsWith("HTTP/1.1 200"));
-}
-
-TEST_F(ServerTest, TooManyConnectionsAreTurnedAway) {
-  HttpServerOptions options;
-  options.max_connections = 1;
-  Serve([](const HttpRequest&, HttpResponder& responder) { responder.Send(200, "{}"); }, options);
-  Client first(server_->port());
-  first.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_THAT(first.ReadSome(), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Ask(Get("/")), testing::AnyOf(StartsWith("HTTP/1.1 503"), std::string()));
-  first.Close();
-  while (Ask(Get("/")).find("200 OK") == std::string::npos) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
-TEST_F(ServerTest, AReaderWhoIsGoneIsNoticed) {
-  std::atomic<bool> ended{false};
-  Serve([&](const HttpRequest&, HttpResponder& responder) {
-    responder.StartEvents();
-    while (!responder.Gone() && responder.SendEvent("tick")) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    ended = true;
-  });
-  Client client(server_->port());
-  client.Send(Get("/"));
-  EXPECT_THAT(client.ReadSome(), HasSubstr("text/event-stream"));
-  EXPECT_FALSE(ended);
-  client.Close();
-  while (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-}
-
-TEST_F(ServerTest, ASlowReaderIsGivenUp) {
-  std::atomic<bool> ended{false};
-  HttpServerOptions options;
-  options.write_timeout = std::chrono::milliseconds(100);
-  Serve(
-      [&](const HttpRequest&, HttpResponder& responder) {
-        responder.StartEvents();
-        while (responder.SendEvent(std::string(1 << 16, 'x'))) {
-        }
-        ended = true;
-      },
-      options);
-  Client client(server_->port());
-  client.Send(Get("/"));  // and reads nothing
-  while (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-}
-
-TEST_F(ServerTest, StoppingLetsAnswersEndAndAbortsTheRest) {
-  std::atomic<int> begun{0};
-  std::atomic<bool> may_end{false};
-  Serve([&](const HttpRequest& request, HttpResponder& responder) {
-    ++begun;
-    const bool endless = request.path == "/endless";
-    while (!responder.Gone() && (endless || !may_end)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    responder.Send(200, "done");
-  });
-  Client idle(server_->port());
-  Client quick(server_->port());
-  Client endless(server_->port());
-  quick.Send("GET /quick HTTP/1.1\r\nHost: x\r\n\r\n");
-  endless.Send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
-  while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  thread_.request_stop();
-  EXPECT_EQ(idle.ReadAll(), "");
-  may_end = true;
-  EXPECT_THAT(quick.ReadAll(), testing::EndsWith("done"));
-  endless.ReadAll();
-  StopServing();  // which would not end if the endless one went on
-}
-
-class GatewayTest : public ServerTest {
+class GatewayTest : public testing::Test {
  protected:
   void SetUp() override {
     dir_ =
@@ -195,9 +33,9 @@ class GatewayTest : public ServerTest {
     AskRequest defaults;
     defaults.scope.tenant = "t1";
     gateway_ = std::make_unique<Gateway>(*app_, clock_, defaults);
-    Serve([this](const HttpRequest& request, HttpResponder& responder) {
-      gateway_->Handle(request, responder);
-    });
+    server_.emplace([this](const HttpRequest& request,
+                           HttpResponder& responder) { gateway_->Handle(request, responder); },
+                    HttpServerOptions{});
     Fact fact;
     fact.scope = {"t1", "ana", "", ""};
     fact.text = "Ana lives in Lisbon";
@@ -205,11 +43,12 @@ class GatewayTest : public ServerTest {
     ASSERT_TRUE(app_->EncodePending(nullptr, {}));
   }
   void TearDown() override {
-    ServerTest::TearDown();
+    server_.reset();
     gateway_.reset();
     app_.reset();
     std::filesystem::remove_all(dir_);
   }
+  std::string Ask(const std::string& request) { return server_->Ask(request); }
   boost::json::value Json(const std::string& request) {
     const std::string answer = Ask(request);
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
@@ -221,6 +60,7 @@ class GatewayTest : public ServerTest {
   std::shared_ptr<ToyLog> log_ = std::make_shared<ToyLog>();
   std::unique_ptr<App> app_;
   std::unique_ptr<Gateway> gateway_;
+  std::optional<RunningServer> server_;
 };
 
 const std::string kQuestion = R"("messages": [{"role": "user", "content": "Where does Ana live"}])";
@@ -355,15 +195,6 @@ TEST_F(GatewayTest, CompletesAndEmbeds) {
   const auto text =
       Json(post("/v1/embeddings", R"({"input": "a b", "encoding_format": "base64"})"));
   EXPECT_EQ(text.at("data").at(0).at("embedding").as_string().size(), 172U);  // of 32 floats
-}
-
-TEST(Loopback, OnlyThisMachine) {
-  for (const char* host : {"127.0.0.1", "127.9.9.9", "::1", "localhost"}) {
-    EXPECT_TRUE(IsLoopback(host)) << host;
-  }
-  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.com", ""}) {
-    EXPECT_FALSE(IsLoopback(host)) << host;
-  }
 }
 
 }  // namespace

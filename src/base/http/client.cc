@@ -60,7 +60,7 @@ class Connection {
   bool reusable() { return socket_.sound() && socket_.buffer().size() == 0; }
 
  private:
-  HttpSocket socket_;
+  HttpSocket<beast::tcp_stream> socket_;
   asio::ip::tcp::resolver resolver_;
 };
 

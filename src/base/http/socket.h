@@ -1,4 +1,4 @@
-// A TCP connection and the loop that drives it: asynchronous operations, so that they can time out
+// A connection and the loop that drives it: asynchronous operations, so that they can time out
 // and be cancelled, of which one at a time runs to its end in the caller's thread. Callbacks, since
 // clang 14 can't compile coroutines with its undefined-behaviour sanitizer.
 #ifndef INFERSCALE_BASE_HTTP_SOCKET_H_
@@ -6,9 +6,8 @@
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/error.hpp>
 #include <chrono>
 #include <optional>
@@ -34,13 +33,15 @@ struct HttpDeadline {
   }
 };
 
-// Used by one thread, but for Cancel. What Asio throws (no descriptors, no memory) comes out.
+// `Stream` is what operations are begun on; close() ends those that run. Used by one thread, but
+// for Cancel. What Asio throws (no descriptors, no memory) comes out.
+template <typename Stream>
 class HttpSocket {
  public:
   HttpSocket() : context_(1), stream_(context_) {}
 
   boost::asio::io_context& context() { return context_; }
-  boost::beast::tcp_stream& stream() { return stream_; }
+  Stream& stream() { return stream_; }
   boost::beast::flat_buffer& buffer() { return buffer_; }
   // Of the operation that failed last; none if it was cancelled or late.
   boost::beast::error_code error() const { return error_; }
@@ -84,7 +85,7 @@ class HttpSocket {
   }
 
   boost::asio::io_context context_;
-  boost::beast::tcp_stream stream_;
+  Stream stream_;
   boost::beast::flat_buffer buffer_;
   boost::beast::error_code error_;
   std::atomic<bool> cancelled_{false};
