@@ -173,6 +173,8 @@ class AppImpl final : public App {
                                          EncodeProgress& progress);
   Status StoreGroup(const EncodeGroup& group, EncodeResult& result, EncodeProgress& progress);
   void EncodeInBackground(const std::stop_token& stop);
+  // Lets other processes compact what this one appends to, also in the midst of a batch.
+  void SealInBackground(const std::stop_token& stop);
   Result<std::vector<int64_t>> Neighbours(const Episode& episode, size_t count);
 
   const AppOptions options_;
@@ -199,6 +201,7 @@ class AppImpl final : public App {
   std::mutex wake_mutex_;
   std::condition_variable_any wake_;  // facts have come
   std::jthread encoder_;
+  std::jthread sealer_;
 };
 
 }  // namespace inferscale

@@ -337,8 +337,20 @@ void AppImpl::EncodeInBackground(const std::stop_token& stop) {
   }
 }
 
+void AppImpl::SealInBackground(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any ended;
+  std::unique_lock lock(mutex);
+  while (!ended.wait_for(lock, stop, KvStore::kSealPoll, [&] { return stop.stop_requested(); })) {
+    if (const Status sealed = kv_->SealWhereAsked(); !sealed) {
+      spdlog::warn("letting go of files of KV: {}", sealed.error().message);
+    }
+  }
+}
+
 void AppImpl::StartBackgroundEncoding() {
   if (encoder_.joinable() || engine_ == nullptr || !engine_->info().injection) return;
+  sealer_ = std::jthread([this](const std::stop_token& stop) { SealInBackground(stop); });
   encoder_ = std::jthread([this](const std::stop_token& stop) { EncodeInBackground(stop); });
 }
 

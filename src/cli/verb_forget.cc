@@ -61,8 +61,8 @@ Result<int> Run(bool verify, const Options& options) {
   }
   if (gone) return kExitOk;
   if (left) {
-    Say("another process writes to a file of KV, which may still hold erased records: stop it, or "
-        "run this again when it has ended");
+    Say("another process writes to a file of KV, which may still hold erased records, and does not "
+        "let it go: stop it, or run this again when it has ended");
   }
   return kExitFailed;
 }

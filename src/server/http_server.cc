@@ -145,7 +145,7 @@ class Session final : public HttpResponder {
       if (stopping_) return Fail(Code::kCancelled, "the server stops");
       waiting_ = true;
     }
-    const Status awaited = socket_.Wait(what, HttpDeadline::In(timeout), start);
+    Status awaited = socket_.Wait(what, HttpDeadline::In(timeout), start);
     MutexLock lock(mutex_);
     waiting_ = false;
     keep_alive_ = !stopping_;

@@ -154,16 +154,8 @@ Status CaptureQueue::Enqueue(KvCapture& capture, bool keep) {
 void CaptureQueue::Run() {
   if (device_ != nullptr) (void)device_->Bind();
   while (true) {
-    std::vector<Item> batch;
-    {
-      MutexLock lock(mutex_);
-      busy_ = false;
-      changed_.NotifyAll();
-      while (queue_.empty() && !stopping_) changed_.Wait(mutex_);
-      if (queue_.empty()) return;
-      batch.swap(queue_);
-      busy_ = true;
-    }
+    std::vector<Item> batch = NextBatch();
+    if (batch.empty()) return;
     if (device_ != nullptr) {
       Fetch(batch);
       Free(batch);
@@ -182,6 +174,22 @@ void CaptureQueue::Run() {
     } else {
       std::memset(staging_.data(), 0, staged);
     }
+  }
+}
+
+std::vector<CaptureQueue::Item> CaptureQueue::NextBatch() {
+  {
+    MutexLock lock(mutex_);
+    busy_ = false;
+    changed_.NotifyAll();
+  }
+  while (true) {
+    (void)store_->SealWhereAsked();  // who asked will say that it was in vain
+    MutexLock lock(mutex_);
+    if (queue_.empty() && !stopping_) (void)changed_.WaitFor(mutex_, KvStore::kSealPoll);
+    if (queue_.empty() && !stopping_) continue;
+    busy_ = !queue_.empty();
+    return std::exchange(queue_, {});
   }
 }
 

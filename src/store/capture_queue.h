@@ -106,6 +106,8 @@ class CaptureQueue : public std::enable_shared_from_this<CaptureQueue> {
 
   Status Enqueue(KvCapture& capture, bool keep);
   void Run();
+  // What was committed by now, at least one; empty: this is the end.
+  std::vector<Item> NextBatch();
   void Fetch(std::vector<Item>& batch);
   void Store(const std::vector<Item>& batch);
   void Count(size_t records, const Status& status);

@@ -1,6 +1,7 @@
 #include "store/compaction.h"
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "store/record_reader.h"
@@ -19,8 +20,21 @@ Result<CompactReport> Compaction::Run() {
   return report_;
 }
 
+Result<std::unique_ptr<SegmentLock>> Compaction::TakeLock(const std::string& segment) const {
+  constexpr std::chrono::milliseconds kPause(10);
+  auto lock = SegmentLock::Take(env_, options_.dir, segment);
+  if (lock || lock.error().code != Code::kConflict || !full_) return lock;
+  INFERSCALE_TRY(SegmentLock::AskFor(env_, options_.dir, segment));
+  while (!lock && lock.error().code == Code::kConflict &&
+         std::chrono::steady_clock::now() < patience_ends_) {
+    std::this_thread::sleep_for(kPause);
+    lock = SegmentLock::Take(env_, options_.dir, segment);
+  }
+  return lock;
+}
+
 Status Compaction::CompactSegment(const std::string& segment) {
-  const auto lock = SegmentLock::Take(env_, options_.dir, segment);
+  const auto lock = TakeLock(segment);
   if (!lock) {
     if (lock.error().code != Code::kConflict) return tl::unexpected(lock.error());
     ++report_.segments_busy;  // being appended to

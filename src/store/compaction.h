@@ -2,6 +2,7 @@
 #ifndef INFERSCALE_STORE_COMPACTION_H_
 #define INFERSCALE_STORE_COMPACTION_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,7 +18,7 @@ namespace inferscale {
 
 // One pass over the segments of a directory. Only one process may run one at a time (the caller
 // holds a lock for that); readers and writers go on. Segments that a live process appends to are
-// left alone.
+// left alone, but for a full compaction, which asks for them.
 //
 // A segment is rewritten in an order that loses nothing at any point: live records are copied and
 // synced, the catalog switches to the copies in one transaction, the old file is removed. A reader
@@ -34,6 +35,7 @@ class Compaction {
 
  private:
   Status CompactSegment(const std::string& segment);
+  Result<std::unique_ptr<SegmentLock>> TakeLock(const std::string& segment) const;
   Status Rewrite(const std::string& segment, const ReadableFile& file,
                  const std::vector<CatalogRow>& rows);
   Result<RecordPlace> Copy(const ReadableFile& file, const CatalogRow& row);
@@ -46,6 +48,8 @@ class Compaction {
   const KvStoreOptions& options_;
   Catalog& catalog_;
   const bool full_;
+  const std::chrono::steady_clock::time_point patience_ends_ =
+      std::chrono::steady_clock::now() + options_.seal_patience;
   std::unique_ptr<SegmentWriter> output_;  // of one fingerprint; shared by its segments
   Fingerprint output_fingerprint_;
   std::vector<std::string> outputs_;

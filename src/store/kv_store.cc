@@ -44,6 +44,7 @@ class KvStoreImpl final : public KvStore {
   std::vector<Status> Check(const KvOwner& owner, std::span<const KvClaim> claims) override;
   Status Erase(std::span<const Hash128> keys) override;
   Result<CompactReport> Compact(bool full) override;
+  Status SealWhereAsked() override;
   Result<std::vector<Hash128>> Keys() override { return catalog_->Keys(); }
   Result<uint64_t> BytesOf(std::span<const Hash128> keys) override { return catalog_->Bytes(keys); }
   Result<bool> Verify() override { return catalog_->Verify(); }
@@ -394,6 +395,19 @@ Result<CompactReport> KvStoreImpl::Compact(bool full) {
   if (full) INFERSCALE_TRY(catalog_->Scrub());
   INFERSCALE_TRY(ForgetErased());
   return *report;
+}
+
+Status KvStoreImpl::SealWhereAsked() {
+  {
+    MutexLock lock(write_mutex_);
+    // Whatever was put is synced: the next Put begins a new segment.
+    if (std::erase_if(writers_, [](const auto& writer) {
+          return writer.second != nullptr && writer.second->asked_to_end();
+        }) == 0) {
+      return {};
+    }
+  }
+  return ForgetErased();
 }
 
 // What other processes erased leaves this process's memory too.

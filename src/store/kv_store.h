@@ -4,6 +4,7 @@
 #ifndef INFERSCALE_STORE_KV_STORE_H_
 #define INFERSCALE_STORE_KV_STORE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,9 @@ struct KvStoreOptions {
   uint64_t tenant_arena_bytes = 0;  // per tenant; 0: no limit
   uint64_t tenant_disk_bytes = 0;   // per tenant, of record bytes; 0: no limit
   double compact_below = 0.5;       // a segment whose live share is lower is rewritten
+  // How long a full compaction waits for other processes to let go of the segments that they append
+  // to, which they do when SealWhereAsked is called there.
+  std::chrono::milliseconds seal_patience{5000};
 };
 
 enum class Recovery : uint8_t {
@@ -110,7 +114,8 @@ struct KvPut {
 struct CompactReport {
   uint64_t segments_rewritten = 0;
   uint64_t segments_removed = 0;
-  uint64_t segments_busy = 0;  // another process appends to them; erased bytes may stay in them
+  uint64_t segments_busy = 0;  // another process appends to them and did not let them go: erased
+                               // bytes may stay in them
   uint64_t bytes_freed = 0;    // allocated blocks
 };
 
@@ -154,6 +159,11 @@ class KvStore {
   // Rewrites segments with a low live share (all with any dead bytes if `full`), so that erased
   // bytes leave the disk. Readers and writers go on.
   virtual Result<CompactReport> Compact(bool full) = 0;
+  // Lets go of the segments that another process's full compaction waits for, and of what was
+  // erased of them from the arena. To be called every kSealPoll or so by whoever keeps a store open
+  // that it puts into; otherwise costs a look for a file.
+  static constexpr std::chrono::milliseconds kSealPoll{200};
+  virtual Status SealWhereAsked() = 0;
 
   // Every key in the catalog, for sweeping what no fact refers to.
   virtual Result<std::vector<Hash128>> Keys() = 0;

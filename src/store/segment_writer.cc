@@ -45,13 +45,26 @@ Result<std::vector<std::string>> ListSegments(Env& env, const std::string& dir,
 
 Result<std::unique_ptr<SegmentLock>> SegmentLock::Take(Env& env, const std::string& dir,
                                                        const std::string& segment) {
-  std::string path = PathOf(dir, segment).append(kSegmentLockSuffix);
-  INFERSCALE_ASSIGN(auto lock, env.Lock(path));
+  std::string path = PathOf(dir, segment);
+  INFERSCALE_ASSIGN(auto lock, env.Lock(path + std::string(kSegmentLockSuffix)));
   return std::unique_ptr<SegmentLock>(new SegmentLock(env, std::move(path), std::move(lock)));
 }
 
-// A lock file that stays behind does no harm; the next compaction takes it away.
-SegmentLock::~SegmentLock() { (void)env_.Remove(path_); }
+// Files that stay behind do no harm; the next compaction takes them away.
+SegmentLock::~SegmentLock() {
+  (void)env_.Remove(segment_ + std::string(kSegmentSealSuffix));
+  (void)env_.Remove(segment_ + std::string(kSegmentLockSuffix));
+}
+
+Status SegmentLock::AskFor(Env& env, const std::string& dir, const std::string& segment) {
+  const auto made = env.Create(PathOf(dir, segment).append(kSegmentSealSuffix));
+  if (!made && made.error().code != Code::kConflict) return tl::unexpected(made.error());
+  return {};
+}
+
+bool SegmentLock::asked() const {
+  return env_.OpenRead(segment_ + std::string(kSegmentSealSuffix)).has_value();
+}
 
 Result<std::unique_ptr<SegmentWriter>> SegmentWriter::Create(Env& env, const Clock& clock,
                                                              const std::string& dir,

@@ -2,6 +2,7 @@
 //
 //   <dir>/<fingerprint, 32 hex digits>/<rank>/<name>.seg
 //   <dir>/<fingerprint, 32 hex digits>/<rank>/<name>.seg.lock   while a process appends to it
+//   <dir>/<fingerprint, 32 hex digits>/<rank>/<name>.seg.seal   while another asks it to let go
 #ifndef INFERSCALE_STORE_SEGMENT_WRITER_H_
 #define INFERSCALE_STORE_SEGMENT_WRITER_H_
 
@@ -22,6 +23,7 @@ namespace inferscale {
 
 inline constexpr std::string_view kSegmentSuffix = ".seg";
 inline constexpr std::string_view kSegmentLockSuffix = ".lock";  // after the segment's own
+inline constexpr std::string_view kSegmentSealSuffix = ".seal";
 
 // All files below `dir` whose names end in `suffix`, as paths below `dir`, sorted. Whether a
 // catalog row names them plays no part.
@@ -29,22 +31,27 @@ Result<std::vector<std::string>> ListSegments(Env& env, const std::string& dir,
                                               std::string_view suffix = kSegmentSuffix);
 
 // While one lives, its holder alone may append to the segment or remove it. A segment's name is
-// never used again, so the lock file goes with the lock.
+// never used again, so the lock file goes with the lock, and with it what was asked of its holder.
 class SegmentLock {
  public:
   // kConflict while another has it.
   static Result<std::unique_ptr<SegmentLock>> Take(Env& env, const std::string& dir,
                                                    const std::string& segment);
   ~SegmentLock();
+  // Asks the holder to let go, by a file: it need not be this process, nor answer. Asking twice is
+  // no error.
+  static Status AskFor(Env& env, const std::string& dir, const std::string& segment);
+  // Whether somebody asked for this one.
+  bool asked() const;
   SegmentLock(const SegmentLock&) = delete;
   SegmentLock& operator=(const SegmentLock&) = delete;
 
  private:
-  SegmentLock(Env& env, std::string path, std::unique_ptr<FileLock> lock)
-      : env_(env), path_(std::move(path)), lock_(std::move(lock)) {}
+  SegmentLock(Env& env, std::string segment, std::unique_ptr<FileLock> lock)
+      : env_(env), segment_(std::move(segment)), lock_(std::move(lock)) {}
 
   Env& env_;
-  const std::string path_;
+  const std::string segment_;  // its path
   const std::unique_ptr<FileLock> lock_;
 };
 
@@ -65,6 +72,9 @@ class SegmentWriter {
   Result<RecordPlace> AppendCopy(ByteSpan record, uint32_t checksum);
   // Everything appended is durable.
   Status Sync();
+
+  // A compaction waits for this segment: let the writer go.
+  bool asked_to_end() const { return lock_->asked(); }
 
   const std::string& segment() const { return segment_; }
   uint64_t size() const { return file_->size(); }

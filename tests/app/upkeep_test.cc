@@ -287,6 +287,27 @@ TEST_F(ErasureTest, WhatOthersSayTooIsNoTrace) {
   EXPECT_TRUE(ProveErasure(Dir(), app_->facts(), {})->found_in.empty());
 }
 
+TEST_F(ErasureTest, AnotherProcessLetsItsFileGo) {
+  Add("others stay", "bo");
+  const std::string text = "held by another one, about the amber tower";
+  const auto other = Open(Dir());
+  Add(text);
+  ASSERT_TRUE(other->EncodePending(nullptr, {}).has_value());
+  other->StartBackgroundEncoding();
+  const auto report = app_->Forget({"default", "ana", "", ""}, true);
+  ASSERT_TRUE(report.has_value()) << report.error().message;
+  EXPECT_EQ(report->compacted.files.segments_busy, 0U);
+  EXPECT_TRUE(report->proof->found_in.empty()) << report->proof->found_in.front();
+  EXPECT_GT(report->proof->keys, 0U);
+  EXPECT_TRUE(FilesWith(Dir(), AsTokenIds(text.substr(0, 30))).empty());
+  // What the other one knows of bo's is still good, and what it encodes from now on goes elsewhere.
+  EXPECT_EQ(Ask(*other, "others", "bo").stats.injected_tokens,
+            Ask(*app_, "others", "bo").stats.injected_tokens);
+  Add("ana is here again");
+  ASSERT_TRUE(other->EncodePending(nullptr, {}).has_value());
+  EXPECT_GT(Ask(*app_, "again").stats.injected_tokens, 0U);
+}
+
 TEST_F(ErasureTest, SaysWhenAnotherProcessHoldsAFile) {
   Add("others stay", "bo");
   Encode();

@@ -2,12 +2,13 @@
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from served import serve
 
-from cli import Cli
+from cli import TIMEOUT_S, Cli
 
 
 def fill(cli: Cli) -> None:
@@ -142,3 +143,29 @@ def test_forget_fails_if_something_is_left(cli: Cli) -> None:
     assert result.code == 1
     assert "FOUND IN  notes.txt" in result.out
     assert canary not in result.out
+
+
+def test_forget_beside_a_gateway_that_has_encoded(cli: Cli) -> None:
+    canary = "the violet canary number 4711 sings in the harbour of Split"
+    with serve(cli) as served:
+        for user, text in (("ana", canary), ("bo", "Bo has an old boat called Kormoran.")):
+            body = {"messages": text, "user_id": user}
+            assert served.request("POST", "/memories", body)[0] == 200
+
+        def injected(user: str) -> int:
+            question = [{"role": "user", "content": "What is known?"}]
+            answer = served.chat(messages=question, memory={"user": user}, max_tokens=2)
+            return sum(fact["injected"] for fact in answer["inferscale"]["facts"])
+
+        deadline = time.monotonic() + TIMEOUT_S
+        while injected("ana") + injected("bo") < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        report = cli.json("forget", "--user", "ana", "--verify")
+        assert report["gone"] is True
+        assert report["segments_busy"] == 0
+        assert report["proof"]["found_in"] == []
+        assert report["proof"]["keys"] > 0
+        assert leftovers(cli.data_dir, canary) == []
+        assert injected("bo") == 1
+        assert injected("ana") == 0

@@ -223,6 +223,7 @@ class InterruptedStore final : public KvStore {
   }
   Status Erase(std::span<const Hash128> keys) override { return store_.Erase(keys); }
   Result<CompactReport> Compact(bool full) override { return store_.Compact(full); }
+  Status SealWhereAsked() override { return store_.SealWhereAsked(); }
   Result<std::vector<Hash128>> Keys() override { return store_.Keys(); }
   Result<uint64_t> BytesOf(std::span<const Hash128> keys) override { return store_.BytesOf(keys); }
   Result<bool> Verify() override { return store_.Verify(); }

@@ -278,5 +278,35 @@ TEST_F(KvStoreTest, TwoStoresShareADirectory) {
   for (const uint64_t n : {2U, 4U, 5U, 6U}) EXPECT_TRUE(IsSample(**GetSample(*store_, n), n));
 }
 
+TEST_F(KvStoreTest, ASegmentInUseIsLetGoWhenACompactionAsks) {
+  options_.seal_patience = std::chrono::milliseconds(0);
+  Reopen();
+  auto other = KvStore::Open(SystemEnv(), clock_, options_);
+  ASSERT_TRUE(other);
+  ASSERT_TRUE(PutSamples(**other, {1, 2, 3}));
+  ASSERT_TRUE((*other)->SealWhereAsked());  // nobody did
+  ASSERT_TRUE(EraseSamples(*store_, {2}));
+  const ByteSpan payload = ByteSpan(MakeSample(2, "tenant").payload).first(64);
+  EXPECT_EQ(store_->Compact(true)->segments_busy, 1U);
+  EXPECT_TRUE(OnDisk(payload));
+  EXPECT_GT((*other)->stats().arena_bytes, 0U);
+  const uint64_t held = (*other)->stats().arena_bytes;
+  ASSERT_TRUE((*other)->SealWhereAsked());
+  EXPECT_LT((*other)->stats().arena_bytes, held);  // nor is it in its memory
+  const auto report = store_->Compact(true);
+  EXPECT_EQ(report->segments_busy, 0U);
+  EXPECT_EQ(report->segments_rewritten, 1U);
+  EXPECT_FALSE(OnDisk(payload));
+  ASSERT_TRUE(PutSamples(**other, {4}));  // into a new one
+  for (const uint64_t n : {1U, 3U, 4U}) EXPECT_TRUE(IsSample(**GetSample(**other, n), n));
+  // Nothing is left of the question; one that was never answered goes with a later compaction.
+  EXPECT_EQ(store_->Compact(true)->segments_busy, 1U);
+  other->reset();
+  ASSERT_TRUE(store_->Compact(true));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(options_.dir)) {
+    EXPECT_NE(entry.path().extension(), ".seal") << entry.path();
+  }
+}
+
 }  // namespace
 }  // namespace inferscale
