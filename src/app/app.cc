@@ -131,6 +131,7 @@ Status AppImpl::Open() {
                                        {.dir = options_.data_dir + "/kv",
                                         .arena_bytes = options_.arena_bytes,
                                         .disk_bytes = options_.disk_bytes}));
+  quotas_ = std::make_unique<EncodeQuotas>(*facts_, *kv_, clock_);
   INFERSCALE_TRY(facts_->DeleteExpired());
   INFERSCALE_TRY(CollectGarbage());
   if (embedder_ != nullptr) INFERSCALE_TRY(OpenSearch());
@@ -500,6 +501,14 @@ Result<AppStats> AppImpl::Stats() {
   if (codec_) stats.record_shape = codec_->shape();
   stats.stale_kv = stale_kv_;
   return stats;
+}
+
+Result<TenantUse> AppImpl::UseOf(const std::string& tenant) {
+  TenantUse use{tenant, {}, 0, 0};
+  INFERSCALE_ASSIGN(use.quota, facts_->GetQuota(tenant));
+  INFERSCALE_ASSIGN(use.facts, facts_->CountFacts(tenant));
+  INFERSCALE_ASSIGN(use.kv_bytes, kv_->TenantBytes(tenant));
+  return use;
 }
 
 }  // namespace inferscale

@@ -151,6 +151,14 @@ struct AppStats {
   uint64_t stale_kv = 0;                // records that did not fit their facts and were not used
 };
 
+// What a tenant has, and may have.
+struct TenantUse {
+  std::string tenant;
+  TenantQuota quota;
+  uint64_t facts = 0;
+  uint64_t kv_bytes = 0;
+};
+
 // KV that was made under a model, window or system text that is not in use.
 struct UnusedKv {
   std::string label;
@@ -277,6 +285,7 @@ class App {
   // damaged; false if the catalog of KV was, which is empty now and fills again.
   virtual Result<bool> Verify() = 0;
   virtual Result<AppStats> Stats() = 0;
+  virtual Result<TenantUse> UseOf(const std::string& tenant) = 0;
 };
 
 }  // namespace inferscale

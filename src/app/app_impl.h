@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "app/app.h"
+#include "app/encode_quotas.h"
 #include "app/models.h"
 #include "app/record_codec.h"
 #include "base/clock.h"
@@ -81,6 +82,7 @@ class AppImpl final : public App {
   Result<ForgetReport> Forget(const Scope& scope, bool verify) override;
   Result<bool> Verify() override;
   Result<AppStats> Stats() override;
+  Result<TenantUse> UseOf(const std::string& tenant) override;
 
   // ---- answer.cc ---------------------------------------------------------------------------
   // `held` is null for a question by itself. A later turn's facts are those not held yet.
@@ -158,7 +160,7 @@ class AppImpl final : public App {
   struct EncodeGroup;
   // Encodes pending episodes after `*after`, at most `limit`, and moves `*after` behind them. False
   // if there are none. kCancelled if told to stop meanwhile: what is not stored stays pending.
-  Result<bool> EncodeBatch(size_t limit, bool full_only, int64_t* after,
+  Result<bool> EncodeBatch(size_t limit, bool full_only, EncodePace pace, int64_t* after,
                            const std::stop_token& stop, EncodeProgress& progress);
   Result<std::vector<EncodeGroup>> PlanBatch(std::span<const int64_t> ids,
                                              EncodeProgress& progress);
@@ -196,6 +198,7 @@ class AppImpl final : public App {
   std::atomic<uint64_t> next_session_{1};
 
   std::atomic<int> compactions_{0};  // that wait or run: the background encoder lets them first
+  std::unique_ptr<EncodeQuotas> quotas_;  // used under encode_mutex_
   Mutex encode_mutex_;  // one encoder in this process; encode.lock keeps out other processes
   std::atomic<int64_t> last_add_ms_{0};
   std::mutex wake_mutex_;

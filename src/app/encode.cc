@@ -246,20 +246,24 @@ Status AppImpl::RunGroup(const EncodeGroup& group, const std::stop_token& stop,
     return {};
   }
   progress.computed_tokens += result->computed_tokens;
+  quotas_->Spend(group.captures.front().scope.tenant, result->computed_tokens);
   return StoreGroup(group, *result, progress);
 }
 
-Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, int64_t* after,
+Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, EncodePace pace, int64_t* after,
                                   const std::stop_token& stop, EncodeProgress& progress) {
   INFERSCALE_TRY(facts_->DeleteExpired());
   INFERSCALE_TRY(CollectGarbage());
+  INFERSCALE_ASSIGN(const std::vector<std::string> waiting, quotas_->Waiting(pace));
   INFERSCALE_ASSIGN(
       const std::vector<int64_t> ids,
-      facts_->PendingEpisodes(codec_->fingerprint(), encoding_, *after, limit, full_only));
+      facts_->PendingEpisodes(codec_->fingerprint(), encoding_, *after, limit, full_only, waiting));
   if (ids.empty()) return false;
   INFERSCALE_ASSIGN(const std::vector<EncodeGroup> groups, PlanBatch(ids, progress));
   for (const EncodeGroup& group : groups) {
     if (stop.stop_requested()) return Fail(Code::kCancelled, "encoding was told to stop");
+    INFERSCALE_ASSIGN(const bool waits, quotas_->Waits(group.captures.front().scope.tenant, pace));
+    if (waits) continue;  // what came before it in this batch has filled the quota
     INFERSCALE_TRY(RunGroup(group, stop, progress));
   }
   *after = ids.back();
@@ -284,7 +288,8 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress,
   while (true) {
     progress.ms = watch.Ms();
     if (on_progress && !on_progress(progress)) return progress;
-    const auto more = EncodeBatch(kBatchEpisodes, /*full_only=*/false, &after, stop, progress);
+    const auto more = EncodeBatch(kBatchEpisodes, /*full_only=*/false, EncodePace::kAtOnce, &after,
+                                  stop, progress);
     if (!more && more.error().code == Code::kCancelled && stop.stop_requested()) {
       progress.ms = watch.Ms();
       return progress;
@@ -320,7 +325,8 @@ void AppImpl::EncodeInBackground(const std::stop_token& stop) {
       // Another process may be encoding: then there is nothing to do here.
       if (auto file_lock = SystemEnv().Lock(options_.data_dir + "/encode.lock"); file_lock) {
         EncodeProgress progress;
-        auto done = EncodeBatch(kBackgroundEpisodes, /*full_only=*/!quiet, &after, stop, progress);
+        auto done = EncodeBatch(kBackgroundEpisodes, /*full_only=*/!quiet, EncodePace::kByQuota,
+                                &after, stop, progress);
         if (stop.stop_requested()) return;
         failed = !done;
         if (failed) spdlog::warn("encoding in the background: {}", done.error().message);

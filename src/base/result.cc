@@ -22,6 +22,8 @@ std::string_view CodeName(Code code) {
       return "cancelled";
     case Code::kInternal:
       return "internal";
+    case Code::kOverQuota:
+      return "over quota";
   }
   return "unknown";
 }

@@ -23,6 +23,7 @@ enum class Code : int {
   kUnsupported = 7,  // This model, file version or option is not supported.
   kCancelled = 8,    // The caller stopped it.
   kInternal = 9,     // A bug, or a library failed without a reason.
+  kOverQuota = 10,   // An operator's limit for a tenant: waiting does not help.
 };
 
 // "invalid", "not found", ...: stable, for logs and JSON.

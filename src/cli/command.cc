@@ -67,6 +67,7 @@ int ExitCode(Code code) {
     case Code::kExhausted:
     case Code::kUnsupported:
     case Code::kInternal:
+    case Code::kOverQuota:
       return kExitFailed;
   }
   return kExitFailed;

@@ -59,7 +59,8 @@ int Main(int argc, char** argv) {
       ForgetVerb(root), BackupVerb(root),  HistoryVerb(root),   AskVerb(root),
       ChatVerb(root),   EncodeVerb(root),  StatsVerb(root),     DoctorVerb(root),
       VerifyVerb(root), CompactVerb(root), BenchTtftVerb(root), BenchScoreVerb(root),
-      DemoVerb(root),   ServeVerb(root),   KeysVerb(root),      McpVerb(root)};
+      DemoVerb(root),   ServeVerb(root),   KeysVerb(root),      QuotaVerb(root),
+      McpVerb(root)};
   root.footer(
       "First steps:\n"
       "  inferscale add \"Ana moved to Lisbon in May.\" --speaker Ana\n"

@@ -29,6 +29,7 @@ Verb BenchScoreVerb(CLI::App& root);  // after BenchTtftVerb
 Verb DemoVerb(CLI::App& root);
 Verb ServeVerb(CLI::App& root);
 Verb KeysVerb(CLI::App& root);
+Verb QuotaVerb(CLI::App& root);
 Verb McpVerb(CLI::App& root);
 
 }  // namespace inferscale

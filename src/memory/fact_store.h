@@ -133,6 +133,15 @@ struct GateVerdict {
   bool operator==(const GateVerdict&) const = default;
 };
 
+// What an operator lets a tenant have; 0: any.
+struct TenantQuota {
+  uint64_t facts = 0;                     // more are not taken
+  uint64_t kv_bytes = 0;                  // of records on the disk: then facts stay text
+  uint64_t encode_tokens_per_minute = 0;  // then facts are text for longer
+
+  bool operator==(const TenantQuota&) const = default;
+};
+
 struct FactStoreStats {
   uint64_t facts = 0;
   uint64_t users = 0;  // distinct (tenant, user)
@@ -154,6 +163,7 @@ class FactStore {
   // max_text_bytes, metadata a JSON object; kInvalid names the index of the bad one and nothing is
   // added. A fact that says the same as one in its scope (NormalizeForDuplicates) is folded into
   // it. `vectors[i]` belongs to `facts[i]`, made by embedder `embedder_id`; empty: none yet.
+  // kOverQuota, and nothing is added, if a tenant would have more facts than its quota.
   virtual Result<std::vector<AddResult>> Add(std::span<const Fact> facts,
                                              std::span<const std::vector<float>> vectors,
                                              const Hash128& embedder_id) = 0;
@@ -163,7 +173,7 @@ class FactStore {
 
   // Facts as another store had them, with id, version, times and history, in one durable
   // transaction. They are checked as by Add and not folded; one whose id its tenant has already is
-  // left as it is (kDuplicate). kConflict if another tenant has it.
+  // left as it is (kDuplicate). kConflict if another tenant has it, kOverQuota as by Add.
   virtual Result<std::vector<AddResult>> Restore(std::span<const FactWithHistory> facts,
                                                  std::span<const std::vector<float>> vectors,
                                                  const Hash128& embedder_id) = 0;
@@ -234,11 +244,17 @@ class FactStore {
                                                const Hash128& encoding) = 0;
   // Episodes whose facts are not all covered under a setting, in order of id from `after`
   // (exclusive); those whose encoding failed lately are left out until their back-off has passed.
-  // Complete episodes only, if `full_only`. Takes time by what is pending, not by what is stored,
-  // but for the first time that a setting is named.
+  // Complete episodes only, if `full_only`; none of the tenants in `without`. Takes time by what is
+  // pending, not by what is stored, but for the first time that a setting is named.
   virtual Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
                                                        const Hash128& encoding, int64_t after,
-                                                       size_t limit, bool full_only) = 0;
+                                                       size_t limit, bool full_only,
+                                                       std::span<const std::string> without) = 0;
+  Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
+                                               const Hash128& encoding, int64_t after, size_t limit,
+                                               bool full_only) {
+    return PendingEpisodes(fingerprint, encoding, after, limit, full_only, {});
+  }
   virtual Result<uint64_t> CountPending(const Fingerprint& fingerprint,
                                         const Hash128& encoding) = 0;
   // Records an encoding under `fingerprint` and its own `encoding`. kConflict, and nothing is
@@ -282,6 +298,16 @@ class FactStore {
   };
   virtual Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user,
                                          size_t size) = 0;
+
+  // ---- quotas ---------------------------------------------------------------------------------
+  // From now on, in every process that uses the file. One without a limit is none.
+  virtual Status PutQuota(const std::string& tenant, const TenantQuota& quota) = 0;
+  virtual Result<TenantQuota> GetQuota(const std::string& tenant) = 0;
+  // Of the tenants that have one, by name.
+  virtual Result<std::vector<std::pair<std::string, TenantQuota>>> Quotas() = 0;
+  // How many facts a tenant has, expired ones too until they are deleted. Reads an index of them
+  // all.
+  virtual Result<uint64_t> CountFacts(const std::string& tenant) = 0;
 
   // Records are kept by so many ranks of an engine, from now on: whoever erases a key looks for the
   // records of every number that there ever was. 1 is always among them.

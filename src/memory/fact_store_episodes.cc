@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <boost/json.hpp>
 
 #include "memory/sqlite_fact_store.h"
 
@@ -140,10 +141,9 @@ Result<std::vector<EpisodeKv>> SqliteFactStore::GetKv(std::span<const int64_t> e
   });
 }
 
-Result<std::vector<int64_t>> SqliteFactStore::PendingEpisodes(const Fingerprint& fingerprint,
-                                                              const Hash128& encoding,
-                                                              int64_t after, size_t limit,
-                                                              bool full_only) {
+Result<std::vector<int64_t>> SqliteFactStore::PendingEpisodes(
+    const Fingerprint& fingerprint, const Hash128& encoding, int64_t after, size_t limit,
+    bool full_only, std::span<const std::string> without) {
   INFERSCALE_ASSIGN(const int64_t setting, SettingId(fingerprint, encoding));
   // An episode is full if nothing can be appended to it any more.
   constexpr std::string_view kSql =
@@ -153,11 +153,13 @@ Result<std::vector<int64_t>> SqliteFactStore::PendingEpisodes(const Fingerprint&
       "?3 AND x.retry_ms > ?4) "
       "AND (NOT ?5 OR e.facts >= ?6 OR e.bytes >= ?7 OR EXISTS (SELECT 1 FROM episodes n WHERE "
       "n.tenant = e.tenant AND n.user = e.user AND n.agent = e.agent AND n.run = e.run AND n.id > "
-      "e.id)) ORDER BY p.episode LIMIT ?8";
+      "e.id)) AND e.tenant NOT IN (SELECT value FROM json_each(?9)) ORDER BY p.episode LIMIT ?8";
+  const std::string none_of =
+      boost::json::serialize(boost::json::array(without.begin(), without.end()));
   return Read([&](SqlDatabase& db) -> Result<std::vector<int64_t>> {
     SqlQuery query =
         db.Query(kSql, setting, after, fingerprint, clock_.NowMs(), full_only,
-                 options_.episode_facts, options_.max_episode_bytes, ClampToInt64(limit));
+                 options_.episode_facts, options_.max_episode_bytes, ClampToInt64(limit), none_of);
     std::vector<int64_t> ids;
     for (;;) {
       INFERSCALE_ASSIGN(const bool more, query.Next());

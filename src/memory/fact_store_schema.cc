@@ -4,7 +4,7 @@ namespace inferscale {
 namespace {
 
 constexpr int64_t kApplicationId = 0x4953464D;  // "ISFM"
-constexpr int64_t kVersion = 4;
+constexpr int64_t kVersion = 5;
 
 // facts.same     SameHash, to find duplicates.
 // facts.bytes    of the rendered line; episodes.facts and episodes.bytes are the sums.
@@ -111,6 +111,13 @@ CREATE TABLE verdicts(
   questions INTEGER NOT NULL, positions INTEGER NOT NULL, at_ms INTEGER NOT NULL) WITHOUT ROWID;
 )sql";
 
+// quotas         what a tenant may have; 0: any.
+constexpr std::string_view kQuotaTable = R"sql(
+CREATE TABLE quotas(
+  tenant TEXT PRIMARY KEY, facts INTEGER NOT NULL, kv_bytes INTEGER NOT NULL,
+  encode_tokens INTEGER NOT NULL) WITHOUT ROWID;
+)sql";
+
 // Keep kv_garbage exact whatever the reason for which a key's row goes: a key is garbage from the
 // moment when the last row that refers to it goes until one refers to it again. And keep pending
 // exact whatever changes an episode, its KV or the settings.
@@ -195,13 +202,14 @@ Status PrepareSchema(SqlDatabase& db) {
   INFERSCALE_ASSIGN(const int64_t tables, db.QueryInt("SELECT count(*) FROM sqlite_schema"));
   std::vector<std::string_view> steps;
   if (version == 0 && tables == 0) {
-    steps = {kFactTables, kKvTables, kTriggers, kRankTables, kVerdictTable};
+    steps = {kFactTables, kKvTables, kTriggers, kRankTables, kVerdictTable, kQuotaTable};
   } else {
     INFERSCALE_TRY(CheckApplication(db, version));
     if (version == kVersion) return {};
     if (version < 2) steps = {kBefore2, kKvTables, kTriggers, kAfter2};
     if (version < 3) steps.push_back(kRankTables);
-    steps.push_back(kVerdictTable);
+    if (version < 4) steps.push_back(kVerdictTable);
+    steps.push_back(kQuotaTable);
   }
   for (const std::string_view step : steps) INFERSCALE_TRY(db.Exec(std::string(step)));
   INFERSCALE_TRY(db.Exec(

@@ -207,6 +207,9 @@ class Adder {
 
   Status Finish() {
     for (const auto& [scope, episode] : open_) INFERSCALE_TRY(Save(episode));
+    std::set<std::string> tenants;
+    for (const auto& [tenant, user] : owners_) tenants.insert(tenant);
+    for (const std::string& tenant : tenants) INFERSCALE_TRY(CheckFactsQuota(db_, tenant));
     return StartGenerations(db_, owners_, kAddition);
   }
 

@@ -80,7 +80,8 @@ class SqliteFactStore final : public FactStore {
                                        const Hash128& encoding) override;
   Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
                                                const Hash128& encoding, int64_t after, size_t limit,
-                                               bool full_only) override;
+                                               bool full_only,
+                                               std::span<const std::string> without) override;
   Result<uint64_t> CountPending(const Fingerprint& fingerprint, const Hash128& encoding) override;
   Status PutKv(const Fingerprint& fingerprint, const EncodedEpisode& encoded) override;
   Status ForgetKv(std::span<const Hash128> keys) override;
@@ -106,6 +107,12 @@ class SqliteFactStore final : public FactStore {
                    std::span<const std::string> fact_ids) override;
   Result<AnchorAge> GetAnchorAge(const std::string& tenant, const std::string& user,
                                  size_t size) override;
+
+  // fact_store_quotas.cc
+  Status PutQuota(const std::string& tenant, const TenantQuota& quota) override;
+  Result<TenantQuota> GetQuota(const std::string& tenant) override;
+  Result<std::vector<std::pair<std::string, TenantQuota>>> Quotas() override;
+  Result<uint64_t> CountFacts(const std::string& tenant) override;
 
  private:
   using Owners = std::set<std::pair<std::string, std::string>>;  // (tenant, user)
@@ -164,6 +171,9 @@ Result<int64_t> PutSetting(SqlDatabase& db, const Fingerprint& fingerprint,
 // 0 if it has never been named.
 Result<int64_t> FindSetting(SqlDatabase& db, const Fingerprint& fingerprint,
                             const Hash128& encoding);
+
+// kOverQuota if the tenant has more facts than it may, inside the transaction that added some.
+Status CheckFactsQuota(SqlDatabase& db, const std::string& tenant);
 
 // A hash of who the facts belong to and what they say: equal for duplicates.
 Hash128 SameHash(const Fact& fact);

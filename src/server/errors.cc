@@ -13,6 +13,8 @@ unsigned HttpStatusOf(Code code) {
       return 409;
     case Code::kExhausted:
       return 429;
+    case Code::kOverQuota:
+      return 403;
     case Code::kTransient:
       return 503;
     case Code::kCancelled:
@@ -45,7 +47,10 @@ HttpAnswer ErrorAnswer(unsigned status, std::string_view message) {
 }
 
 HttpAnswer ErrorAnswer(const Error& error) {
-  return ErrorAnswer(HttpStatusOf(error.code), error.message);
+  const unsigned status = HttpStatusOf(error.code);
+  // Programs tell it by its code from what a key may not do.
+  const std::string_view code = error.code == Code::kOverQuota ? "facts_quota" : "";
+  return {.status = status, .body = HttpErrorBody(error.message, TypeOf(status), code)};
 }
 
 }  // namespace inferscale

@@ -18,6 +18,7 @@
 #include "server/model_id.h"
 #include "server/openapi.h"
 #include "server/page.h"
+#include "server/quota_api.h"
 #include "server/status_api.h"
 
 namespace inferscale {
@@ -108,6 +109,7 @@ std::vector<Route> Gateway::MakeRoutes() {
   };
   routes.push_back(CompletionRoute(app_.engine(), clock_, defaults_.sampling));
   routes.push_back(EmbeddingRoute(app_.embedder()));
+  append(QuotaRoutes(app_));
   append(StatusRoutes(app_, log_, model_));
   append(PageRoutes());
   append(MemoryRoutes(app_, clock_));
@@ -231,11 +233,24 @@ std::string Gateway::Health() const {
                                       {"quality", QualityToJson(app_)}});
 }
 
+Result<std::vector<TenantUse>> Gateway::UseOfLimited() {
+  INFERSCALE_ASSIGN(const auto quotas, app_.facts().Quotas());
+  std::vector<TenantUse> uses;
+  for (const auto& [tenant, quota] : quotas) {
+    if (uses.size() == Metrics::kMaxTenants) break;
+    INFERSCALE_ASSIGN(TenantUse use, app_.UseOf(tenant));
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
 HttpAnswer Gateway::Numbers() {
   const auto stats = app_.Stats();
   if (!stats) return ErrorAnswer(stats.error());
+  const auto tenants = UseOfLimited();
+  if (!tenants) return ErrorAnswer(tenants.error());
   return {.status = 200,
-          .body = metrics_.Text(*stats),
+          .body = metrics_.Text(*stats, *tenants),
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }
 

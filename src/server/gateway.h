@@ -40,6 +40,8 @@ class Gateway {
   // What the quality gate measured for what is served; null if nothing yet.
   HttpAnswer Ready();
   HttpAnswer Numbers();
+  // Of tenants that have quotas, as many as metrics name.
+  Result<std::vector<TenantUse>> UseOfLimited();
 
   App& app_;
   Dialogues dialogues_;

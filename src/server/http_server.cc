@@ -392,9 +392,11 @@ bool IsLoopback(const std::string& host) {
   return address && address->is_loopback();
 }
 
-std::string HttpErrorBody(std::string_view message, std::string_view type) {
+std::string HttpErrorBody(std::string_view message, std::string_view type, std::string_view code) {
+  const boost::json::value code_or_null =
+      code.empty() ? boost::json::value(nullptr) : boost::json::value(code);
   return boost::json::serialize(boost::json::object{
-      {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}}},
+      {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code_or_null}}},
       {"detail", message}});
 }
 

@@ -96,7 +96,8 @@ class HttpServer {
 bool IsLoopback(const std::string& host);
 
 // {"error": {...}, "detail": ...}: the first is what OpenAI's clients read, the second Mem0's.
-std::string HttpErrorBody(std::string_view message, std::string_view type);
+std::string HttpErrorBody(std::string_view message, std::string_view type,
+                          std::string_view code = "");
 
 }  // namespace inferscale
 

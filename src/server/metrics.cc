@@ -71,6 +71,29 @@ void WriteStats(const AppStats& stats, Writer& out) {
             stats.kv->evictions);
 }
 
+void WriteQuotas(std::span<const TenantUse> tenants, Writer& out) {
+  const auto line = [&](std::string_view name, const TenantUse& use, std::string_view what,
+                        uint64_t value) {
+    out.Line("{}{{tenant=\"{}\",what=\"{}\"}} {}\n", name, Escaped(use.tenant), what, value);
+  };
+  out.Head("inferscale_quota_used", "gauge",
+           "What tenants with a quota have; the first hundred of them by name.");
+  for (const TenantUse& use : tenants) {
+    line("inferscale_quota_used", use, "facts", use.facts);
+    line("inferscale_quota_used", use, "kv_bytes", use.kv_bytes);
+  }
+  out.Head("inferscale_quota_limit", "gauge", "What those tenants may have, where it is limited.");
+  for (const TenantUse& use : tenants) {
+    const TenantQuota& quota = use.quota;
+    if (quota.facts != 0) line("inferscale_quota_limit", use, "facts", quota.facts);
+    if (quota.kv_bytes != 0) line("inferscale_quota_limit", use, "kv_bytes", quota.kv_bytes);
+    if (quota.encode_tokens_per_minute != 0) {
+      line("inferscale_quota_limit", use, "encode_tokens_per_minute",
+           quota.encode_tokens_per_minute);
+    }
+  }
+}
+
 }  // namespace
 
 void Metrics::Latency::Observe(double value) {
@@ -120,9 +143,10 @@ void Metrics::Count(const RequestRecord& record) {
   }
 }
 
-std::string Metrics::Text(const AppStats& stats) const {
+std::string Metrics::Text(const AppStats& stats, std::span<const TenantUse> tenants) const {
   Writer out;
   WriteStats(stats, out);
+  WriteQuotas(tenants, out);
   MutexLock lock(mutex_);
   out.Head("inferscale_http_requests_total", "counter", "Requests answered.");
   for (const auto& [key, count] : requests_) {

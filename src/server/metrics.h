@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,7 +23,9 @@ class Metrics {
   static constexpr size_t kMaxTenants = 100;  // with a label of their own; the rest are "other"
 
   void Count(const RequestRecord& record) EXCLUDES(mutex_);
-  std::string Text(const AppStats& stats) const EXCLUDES(mutex_);
+  // `tenants`: those that have quotas.
+  std::string Text(const AppStats& stats, std::span<const TenantUse> tenants = {}) const
+      EXCLUDES(mutex_);
 
  private:
   static constexpr std::array kBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,

@@ -32,6 +32,15 @@ constexpr std::string_view kSchemas = R"({
     "erased": {"type": "object", "properties": {
       "text": {"type": "integer"}, "vector": {"type": "integer"}, "history": {"type": "integer"},
       "kv_records": {"type": "integer"}, "kv_pending": {"type": "boolean"}}}}},
+  "Quota": {"type": "object", "required": ["tenant", "facts", "kv_bytes",
+      "encode_tokens_per_minute"], "properties": {
+    "tenant": {"type": "string"},
+    "facts": {"type": "object", "properties": {
+      "used": {"type": "integer"}, "limit": {"type": ["integer", "null"]}}},
+    "kv_bytes": {"type": "object", "properties": {
+      "used": {"type": "integer"}, "limit": {"type": ["integer", "null"]}}},
+    "encode_tokens_per_minute": {"type": "object", "properties": {
+      "limit": {"type": ["integer", "null"]}}}}},
   "Key": {"type": "object", "required": ["id", "tenant", "access"], "properties": {
     "id": {"type": "string"}, "tenant": {"type": "string"},
     "access": {"enum": ["read", "write", "admin"]}, "name": {"type": "string"},
@@ -74,7 +83,7 @@ json::object Responses(const Route& route) {
   refuses("400", "The request is wrong", route.schemas.error);
   if (route.access != Access::kOpen) {
     refuses("401", "No key, or one that is not known");
-    refuses("403", "The key may not do this");
+    refuses("403", "The key may not do this, or the tenant has no room (code facts_quota)");
     refuses("429", "Too many requests; Retry-After says when");
   }
   refuses("404", "There is no such thing", route.schemas.error);

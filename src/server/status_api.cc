@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/json_route.h"
+#include "server/quota_api.h"
 
 namespace inferscale {
 namespace {
@@ -80,7 +81,13 @@ class StatusApi {
     const Scope scope{call.caller.tenant, {}, {}, {}};
     INFERSCALE_ASSIGN(const size_t facts, app_.facts().Count({.scope = scope}));
     INFERSCALE_ASSIGN(const auto users, app_.facts().Users(scope));
-    out["tenant"] = {{"name", scope.tenant}, {"facts", facts}, {"users", users.size()}};
+    out["tenant"] = {
+        {"name", scope.tenant}, {"facts", facts}, {"users", users.size()}, {"quota", nullptr}};
+    INFERSCALE_ASSIGN(const TenantQuota quota, app_.facts().GetQuota(scope.tenant));
+    if (quota != TenantQuota{}) {
+      INFERSCALE_ASSIGN(const TenantUse use, app_.UseOf(scope.tenant));
+      out["tenant"].get_object()["quota"] = QuotaToJson(use);
+    }
     if (call.caller.SeesAll()) {
       INFERSCALE_ASSIGN(out["machine"], Machine());
     }

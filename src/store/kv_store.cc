@@ -47,6 +47,9 @@ class KvStoreImpl final : public KvStore {
   Status SealWhereAsked() override;
   Result<std::vector<Hash128>> Keys() override { return catalog_->Keys(); }
   Result<uint64_t> BytesOf(std::span<const Hash128> keys) override { return catalog_->Bytes(keys); }
+  Result<uint64_t> TenantBytes(const std::string& tenant) override {
+    return catalog_->TenantBytes(tenant);
+  }
   Result<bool> Verify() override { return catalog_->Verify(); }
   KvStoreStats stats() override;
 

@@ -169,6 +169,8 @@ class KvStore {
   virtual Result<std::vector<Hash128>> Keys() = 0;
   // Of these records together, on the disk; unknown ones have none.
   virtual Result<uint64_t> BytesOf(std::span<const Hash128> keys) = 0;
+  // Of all of a tenant's records, on the disk.
+  virtual Result<uint64_t> TenantBytes(const std::string& tenant) = 0;
   // Reads the whole catalog, but not the records, whose checksums are verified whenever they are
   // read. False if it was damaged: it is empty now. A full compaction begins with it.
   virtual Result<bool> Verify() = 0;

@@ -81,7 +81,7 @@ TEST_F(FactStoreTest, RefusesFilesThatAreNotItsOwn) {
 }
 
 class OldFileTest : public FactStoreTest, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Versions, OldFileTest, testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Versions, OldFileTest, testing::Values(1, 2, 3, 4));
 
 TEST_P(OldFileTest, IsBroughtUpToDate) {
   options_.path = dir_.File("old.db");
@@ -105,6 +105,8 @@ TEST_P(OldFileTest, IsBroughtUpToDate) {
     EXPECT_EQ(*store_->PendingEpisodes(kModel, kEncoding, 0, 9, false), std::vector<int64_t>{2});
     EXPECT_EQ(Garbage(), Keys{78});
     EXPECT_EQ(*store_->RankCounts(), std::vector<uint32_t>{1});
+    EXPECT_EQ(store_->Quotas()->size(), static_cast<size_t>(round));
+    ASSERT_OK(store_->PutQuota("default", {.facts = 3}));
   }
   Delete("id-3");  // stood in the window
   EXPECT_EQ(Garbage(), (Keys{77, 78}));

@@ -162,6 +162,31 @@ TEST_F(GatewayTest, ThePageIsNotSentTwice) {
   EXPECT_THAT(again, testing::Not(HasSubstr("Content-Length")));
 }
 
+TEST_F(GatewayTest, AFullQuotaSaysSo) {
+  const auto put = [&](const std::string& body) {
+    std::string request = HttpPost("/v1/quotas/t1", body);
+    return Json(request.replace(0, 4, "PUT"));
+  };
+  EXPECT_EQ(put(R"({"facts": 1})").at("facts").at("used"), 1);
+  const std::string add =
+      HttpPost("/memories", R"({"messages": "It rains in Porto", "user_id": "ana"})");
+  const std::string refused = Ask(add);
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 403"));
+  EXPECT_THAT(refused, HasSubstr(R"("code":"facts_quota")"));
+  EXPECT_THAT(refused, HasSubstr("quota of 1 facts"));
+  const auto stats = Json(Get("/v1/stats"));
+  EXPECT_EQ(stats.at("tenant").at("quota").at("facts").at("limit"), 1);
+  EXPECT_TRUE(stats.at("tenant").at("quota").at("kv_bytes").at("limit").is_null());
+  const std::string metrics = Ask(Get("/metrics"));
+  EXPECT_THAT(metrics, HasSubstr(R"(inferscale_quota_used{tenant="t1",what="facts"} 1)"));
+  EXPECT_THAT(metrics, HasSubstr(R"(inferscale_quota_limit{tenant="t1",what="facts"} 1)"));
+  EXPECT_EQ(Json(Get("/v1/quotas")).at("quotas").at(0).at("tenant"), "t1");
+  put("{}");
+  EXPECT_TRUE(Json(Get("/v1/quotas")).at("quotas").as_array().empty());
+  EXPECT_TRUE(Json(Get("/v1/stats")).at("tenant").at("quota").is_null());
+  EXPECT_THAT(Ask(add), StartsWith("HTTP/1.1 200"));
+}
+
 TEST_F(GatewayTest, EveryRouteThatIsOfferedIsDocumented) {
   const auto document = Json(Get("/openapi.json"));
   size_t documented = 0;

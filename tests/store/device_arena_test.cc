@@ -224,6 +224,9 @@ class InterruptedStore final : public KvStore {
   Status Erase(std::span<const Hash128> keys) override { return store_.Erase(keys); }
   Result<CompactReport> Compact(bool full) override { return store_.Compact(full); }
   Status SealWhereAsked() override { return store_.SealWhereAsked(); }
+  Result<uint64_t> TenantBytes(const std::string& tenant) override {
+    return store_.TenantBytes(tenant);
+  }
   Result<std::vector<Hash128>> Keys() override { return store_.Keys(); }
   Result<uint64_t> BytesOf(std::span<const Hash128> keys) override { return store_.BytesOf(keys); }
   Result<bool> Verify() override { return store_.Verify(); }

@@ -286,7 +286,8 @@ TEST_F(KvStoreTest, ASegmentInUseIsLetGoWhenACompactionAsks) {
   ASSERT_TRUE(PutSamples(**other, {1, 2, 3}));
   ASSERT_TRUE((*other)->SealWhereAsked());  // nobody did
   ASSERT_TRUE(EraseSamples(*store_, {2}));
-  const ByteSpan payload = ByteSpan(MakeSample(2, "tenant").payload).first(64);
+  const Sample gone = MakeSample(2, "tenant");
+  const ByteSpan payload = ByteSpan(gone.payload).first(64);
   EXPECT_EQ(store_->Compact(true)->segments_busy, 1U);
   EXPECT_TRUE(OnDisk(payload));
   EXPECT_GT((*other)->stats().arena_bytes, 0U);
