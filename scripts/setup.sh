@@ -22,7 +22,7 @@ PYTHON_PACKAGES=(numpy==2.4.6 gguf==0.19.0 safetensors==0.8.0 matplotlib==3.11.2
 BUILD_PACKAGES=(g++ cmake ninja-build make ca-certificates python3 python3-venv libsqlite3-dev
                 libhwy-dev libexpected-dev libxxhash-dev libspdlog-dev libfmt-dev libcli11-dev libssl-dev
                 libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev libfaiss-dev)
-TEST_PACKAGES=(chromium chromium-driver)
+TEST_PACKAGES=(chromium chromium-driver curl openssl)
 CHECK_PACKAGES=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev ccache)
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

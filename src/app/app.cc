@@ -131,6 +131,10 @@ Status AppImpl::Open() {
                                        {.dir = options_.data_dir + "/kv",
                                         .arena_bytes = options_.arena_bytes,
                                         .disk_bytes = options_.disk_bytes}));
+  if (const std::string audit = options_.data_dir + "/audit.db";
+      options_.audit || std::filesystem::exists(audit)) {
+    INFERSCALE_ASSIGN(audit_, AuditLog::Open(audit));
+  }
   quotas_ = std::make_unique<EncodeQuotas>(*facts_, *kv_, clock_);
   INFERSCALE_TRY(facts_->DeleteExpired());
   INFERSCALE_TRY(CollectGarbage());
@@ -340,6 +344,7 @@ Result<Erased> AppImpl::Delete(const std::string& tenant, std::span<const std::s
 
 Result<Erased> AppImpl::DeleteScope(const Scope& scope) {
   INFERSCALE_ASSIGN(const size_t count, facts_->DeleteScope(scope));
+  if (audit_ != nullptr) INFERSCALE_TRY(audit_->DeleteScope(scope));
   const Erased erased = EraseKvOfTheGone(count);
   WakeEncoder();
   return erased;
@@ -485,6 +490,7 @@ Result<CompactResult> AppImpl::Compact(bool drop_unused) {
     INFERSCALE_TRY(SweepOrphans());
   }
   INFERSCALE_TRY(facts_->Compact());
+  if (audit_ != nullptr) INFERSCALE_TRY(audit_->Compact());
   INFERSCALE_ASSIGN(result.files, kv_->Compact(/*full=*/true));
   return result;
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "app/audit_log.h"
 #include "app/erasure.h"
 #include "base/result.h"
 #include "embed/embedder.h"
@@ -54,6 +55,7 @@ struct AppOptions {
   uint64_t disk_bytes = 0;                   // of KV on disk; 0: no limit
   size_t index_bytes = size_t{256} << 20;    // memory for search indexes
   KvCodec kv_codec = KvCodec::kNone;
+  bool audit = false;  // open the audit log even if there is none yet
 
   std::string system =
       "You are a helpful assistant. Answer the question briefly, using the memories below.\n"
@@ -235,6 +237,10 @@ class App {
                                                         std::span<const std::string> users,
                                                         const std::string& text, size_t limit,
                                                         const Filter* filter) = 0;
+
+  // Null if there is none. What is deleted by scope is deleted there too, and compacted with the
+  // rest.
+  virtual AuditLog* audit() = 0;
 
   virtual Embedder& embedder() = 0;  // thread-safe
 

@@ -60,6 +60,7 @@ class AppImpl final : public App {
                                                 const std::string& text, size_t limit,
                                                 const Filter* filter) override;
 
+  AuditLog* audit() override { return audit_.get(); }
   Embedder& embedder() override { return *embedder_; }
 
   Engine& engine() override { return *engine_; }
@@ -183,6 +184,7 @@ class AppImpl final : public App {
   SystemClock clock_;
   std::unique_ptr<FactStore> facts_;
   std::unique_ptr<KvStore> kv_;
+  std::unique_ptr<AuditLog> audit_;  // null if there is none
   std::unique_ptr<Embedder> embedder_;
   std::unique_ptr<SearchIndex> index_;
   std::optional<RecordCodec> codec_;  // outlives the engine, which reads its scales

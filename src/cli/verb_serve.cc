@@ -27,6 +27,7 @@ struct Args {
   TlsFiles tls;
   AuthMode auth = AuthMode::kAuto;
   uint32_t per_minute = 0;
+  uint64_t audit = 0;
   MemoryMode mode = MemoryMode::kAuto;
 };
 
@@ -112,7 +113,9 @@ Result<int> Run(const Args& args, const Options& options) {
   INFERSCALE_ASSIGN(const auto keys, KeyStore::Open(clock, options.app.data_dir + "/keys.db"));
   INFERSCALE_TRY(CheckReach(args, *keys));
   if (!args.tls.certificate.empty()) INFERSCALE_TRY(LoadTls(args.tls));  // sooner than a model
-  INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kAnswer));
+  AppOptions app_options = options.app;
+  app_options.audit = args.audit > 0;
+  INFERSCALE_ASSIGN(const auto app, OpenApplication(app_options, Need::kAnswer));
   AskRequest defaults;
   defaults.scope.tenant = options.scope.tenant;
   defaults.compose = options.app.compose;
@@ -122,7 +125,7 @@ Result<int> Run(const Args& args, const Options& options) {
                          .tenant = options.scope.tenant,
                          .any_host = !args.unix_path.empty(),
                          .per_minute = args.per_minute});
-  Gateway gateway(*app, clock, defaults, &gatekeeper);
+  Gateway gateway(*app, clock, defaults, &gatekeeper, args.audit);
   INFERSCALE_ASSIGN(const auto server,
                     HttpServer::Listen(ServerOptions(args),
                                        [&](const HttpRequest& request, HttpResponder& responder) {
@@ -194,6 +197,11 @@ Verb ServeVerb(CLI::App& root) {
   command
       ->add_option("--per-minute", args->per_minute,
                    "Requests a minute with one key that has no limit of its own; 0: any number")
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--audit", args->audit,
+                   "Keep on the disk which facts went into the last N answers; 0: of none")
       ->type_name("N")
       ->capture_default_str();
   return {command, [args](const Options& options) { return Run(*args, options); }};

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "server/audit_api.h"
 #include "server/chat_json.h"
 #include "server/completion_api.h"
 #include "server/embedding_api.h"
@@ -71,13 +72,15 @@ class Counted final : public HttpResponder {
 
 }  // namespace
 
-Gateway::Gateway(App& app, const Clock& clock, AskRequest defaults, Gatekeeper* gatekeeper)
+Gateway::Gateway(App& app, const Clock& clock, AskRequest defaults, Gatekeeper* gatekeeper,
+                 uint64_t audit)
     : app_(app),
       // A process of its own holds as many conversations as it has slots, a server its whole cache.
       dialogues_(app, app.engine().info().stores_kv ? kDialogues : app.options().slots),
       clock_(clock),
       defaults_(std::move(defaults)),
       gatekeeper_(gatekeeper),
+      audit_(audit),
       model_(ModelId(app.engine().info())),
       started_ms_(clock.NowMs()),
       router_(MakeRoutes()) {}
@@ -110,6 +113,7 @@ std::vector<Route> Gateway::MakeRoutes() {
   routes.push_back(CompletionRoute(app_.engine(), clock_, defaults_.sampling));
   routes.push_back(EmbeddingRoute(app_.embedder()));
   append(QuotaRoutes(app_));
+  if (app_.audit() != nullptr) routes.push_back(AuditRoute(*app_.audit()));
   append(StatusRoutes(app_, log_, model_));
   append(PageRoutes());
   append(MemoryRoutes(app_, clock_));
@@ -196,6 +200,7 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   });
   if (!answer) return stream.Fail(answer.error());
   if (call.record != nullptr) call.record->answer = MakeAnswerRecord(chat->ask.mode, *answer);
+  if (audit_ > 0) Audit(head.id, chat->ask, *answer);
   if (answer->finish == FinishReason::kCancelled) return;  // nobody listens
   if (chat->remember) {
     const auto facts = TurnFacts(chat->ask.scope, chat->ask.question, answer->text, clock_.NowMs());
@@ -207,6 +212,23 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   if (!stream.Send(ChatLastChunk(head, *answer, chat->ask.mode))) return;
   if (chat->include_usage) stream.Send(ChatUsageChunk(head, *answer));
   stream.End();
+}
+
+// An answer is not withheld for want of a line about it.
+void Gateway::Audit(const std::string& answer_id, const AskRequest& request,
+                    const inferscale::Answer& answer) {
+  const AnswerRecord put_in = MakeAnswerRecord(request.mode, answer);
+  const Status kept = app_.audit()->Add({.at_ms = clock_.NowMs(),
+                                         .answer = answer_id,
+                                         .scope = request.scope,
+                                         .mode = std::string(MemoryModeName(request.mode)),
+                                         .injected_tokens = put_in.stats.injected_tokens,
+                                         .held_tokens = put_in.stats.cached_tokens,
+                                         .computed_tokens = put_in.stats.prefilled_tokens,
+                                         .injected = put_in.injected,
+                                         .computed = put_in.prefilled},
+                                        audit_);
+  if (!kept) spdlog::error("an answer is missing in the audit log: {}", kept.error().message);
 }
 
 std::string Gateway::Models() const {

@@ -22,7 +22,9 @@ class Gateway {
  public:
   // All must outlive it; `app` with answers. `defaults` says what a request does not. Without a
   // gatekeeper nobody is asked for a key, and all facts are of the tenant in `defaults`.
-  Gateway(App& app, const Clock& clock, AskRequest defaults, Gatekeeper* gatekeeper = nullptr);
+  // Of the last `audit` answers app.audit() keeps what was put into them.
+  Gateway(App& app, const Clock& clock, AskRequest defaults, Gatekeeper* gatekeeper = nullptr,
+          uint64_t audit = 0);
 
   void Handle(const HttpRequest& request, HttpResponder& responder);
 
@@ -35,6 +37,8 @@ class Gateway {
   const Route* Answer(const HttpRequest& request, HttpResponder& responder, RequestRecord& record);
   static void Dispatch(const Route& route, const Call& call, HttpResponder& responder);
   void Chat(const Call& call, HttpResponder& responder);
+  void Audit(const std::string& answer_id, const AskRequest& request,
+             const inferscale::Answer& answer);
   std::string Models() const;
   std::string Health() const;
   // What the quality gate measured for what is served; null if nothing yet.
@@ -48,6 +52,7 @@ class Gateway {
   const Clock& clock_;
   const AskRequest defaults_;
   Gatekeeper* const gatekeeper_;
+  const uint64_t audit_;
   const std::string model_;
   const int64_t started_ms_;
   Metrics metrics_;

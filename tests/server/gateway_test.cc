@@ -29,10 +29,11 @@ class GatewayTest : public testing::Test {
     AppOptions options;
     options.data_dir = dir_.string();
     options.arena_bytes = 16 << 20;
+    options.audit = true;
     app_ = OpenApp(options, ToyModels(log_)).value();
     AskRequest defaults;
     defaults.scope.tenant = "t1";
-    gateway_ = std::make_unique<Gateway>(*app_, clock_, defaults);
+    gateway_ = std::make_unique<Gateway>(*app_, clock_, defaults, nullptr, /*audit=*/2);
     server_.emplace([this](const HttpRequest& request,
                            HttpResponder& responder) { gateway_->Handle(request, responder); },
                     HttpServerOptions{});
@@ -160,6 +161,25 @@ TEST_F(GatewayTest, ThePageIsNotSentTwice) {
   EXPECT_THAT(again, StartsWith("HTTP/1.1 304"));
   EXPECT_THAT(again, testing::EndsWith("\r\n\r\n"));
   EXPECT_THAT(again, testing::Not(HasSubstr("Content-Length")));
+}
+
+TEST_F(GatewayTest, WhatWasPutIntoAnswersIsKept) {
+  const auto answer = Json(Post("{" + kQuestion + R"(, "user": "ana"})"));
+  const auto kept = Json(Get("/v1/audit")).at("answers").at(0);
+  EXPECT_EQ(kept.at("id"), answer.at("id"));
+  EXPECT_EQ(kept.at("tenant"), "t1");
+  EXPECT_EQ(kept.at("user"), "ana");
+  EXPECT_EQ(kept.at("mode"), "kv");
+  EXPECT_EQ(kept.at("injected_tokens"), answer.at("inferscale").at("injected_tokens"));
+  EXPECT_EQ(kept.at("injected").as_array().size() + kept.at("computed").as_array().size(), 1U);
+  EXPECT_THAT(boost::json::serialize(kept), testing::Not(HasSubstr("Lisbon")));
+  Ask(Post("{" + kQuestion + R"(, "user": "ana", "stream": true})"));
+  Json(Post("{" + kQuestion + R"(, "user": "bo"})"));
+  EXPECT_EQ(Json(Get("/v1/audit")).at("answers").as_array().size(), 2U);
+  EXPECT_EQ(Json(Get("/v1/audit?limit=1")).at("answers").at(0).at("user"), "bo");
+  EXPECT_TRUE(Json(Get("/v1/audit?tenant=t2")).at("answers").as_array().empty());
+  Ask("DELETE /memories?user_id=ana HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(Json(Get("/v1/audit")).at("answers").as_array().size(), 1U);
 }
 
 TEST_F(GatewayTest, AFullQuotaSaysSo) {
