@@ -83,6 +83,7 @@ Gateway::Gateway(App& app, const Clock& clock, AskRequest defaults, Gatekeeper* 
       audit_(audit),
       model_(ModelId(app.engine().info())),
       started_ms_(clock.NowMs()),
+      add_queue_(clock),
       router_(MakeRoutes()) {}
 
 std::vector<Route> Gateway::MakeRoutes() {
@@ -116,8 +117,8 @@ std::vector<Route> Gateway::MakeRoutes() {
   if (app_.audit() != nullptr) routes.push_back(AuditRoute(*app_.audit()));
   append(StatusRoutes(app_, log_, model_));
   append(PageRoutes());
-  append(MemoryRoutes(app_, clock_));
-  routes.push_back(McpRoute(MemoryRoutes(app_, clock_)));
+  append(MemoryRoutes(app_, clock_, &add_queue_));
+  routes.push_back(McpRoute(MemoryRoutes(app_, clock_, &add_queue_)));
   if (gatekeeper_ != nullptr) append(KeyRoutes(gatekeeper_->keys()));
   return routes;
 }

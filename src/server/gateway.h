@@ -9,6 +9,7 @@
 #include "app/app.h"
 #include "app/dialogues.h"
 #include "base/clock.h"
+#include "server/add_queue.h"
 #include "server/gatekeeper.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
@@ -57,6 +58,7 @@ class Gateway {
   const int64_t started_ms_;
   Metrics metrics_;
   RequestLog log_;
+  AddQueue add_queue_;
   const Router router_;
 };
 

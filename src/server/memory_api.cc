@@ -39,15 +39,35 @@ json::value Deleted(std::string_view message, const Erased& erased) {
   return json::object{{"message", message}, {"erased", ErasedToJson(erased)}};
 }
 
-class MemoryApi {
+class MemoryApi : public std::enable_shared_from_this<MemoryApi> {
  public:
-  MemoryApi(App& app, const Clock& clock) : app_(app), clock_(clock) {}
+  MemoryApi(App& app, const Clock& clock, AddQueue* queue)
+      : app_(app), clock_(clock), queue_(queue) {}
 
   Result<json::value> Add(const Call& call) {
-    INFERSCALE_ASSIGN(const MemoryAdd add,
+    INFERSCALE_ASSIGN(MemoryAdd add,
                       ParseMemoryAdd(call.request.body, call.caller.tenant, clock_.NowMs()));
+    if (add.later && queue_ != nullptr && !add.messages.empty()) return AddLater(std::move(add));
     INFERSCALE_ASSIGN(json::array results, add.infer ? Infer(add.messages) : Keep(add.messages));
     return json::object{{"results", std::move(results)}, {"status", "SUCCEEDED"}};
+  }
+
+  // GET /v1/event/{id}
+  Result<json::value> Event(const Call& call) {
+    INFERSCALE_ASSIGN(const AddEventInfo event, queue_->Find(call.caller.tenant, call.params[0]));
+    const auto time = [](const std::optional<int64_t>& ms) {
+      return ms ? json::value(TimeText(*ms)) : json::value(nullptr);
+    };
+    return json::object{
+        {"id", event.id},
+        {"event_id", event.id},
+        {"event_type", "ADD"},
+        {"status", AddStateName(event.state)},
+        {"results", event.results},
+        {"error", event.error.empty() ? json::value(nullptr) : json::value(event.error)},
+        {"created_at", time(event.created_ms)},
+        {"started_at", time(event.started_ms)},
+        {"completed_at", time(event.ended_ms)}};
   }
 
   Result<json::value> Search(const Call& call) {
@@ -126,12 +146,12 @@ class MemoryApi {
 
   Result<json::value> DeleteAll(const Call& call) {
     INFERSCALE_ASSIGN(const Scope scope, ParseDeleteScope(call.query, call.caller.tenant));
-    INFERSCALE_ASSIGN(const Erased erased, app_.DeleteScope(scope));
+    INFERSCALE_ASSIGN(const Erased erased, DeleteScope(scope));
     return Deleted("All relevant memories deleted", erased);
   }
 
   Result<json::value> Reset(const Call& call) {
-    INFERSCALE_ASSIGN(const Erased erased, app_.DeleteScope({call.caller.tenant, {}, {}, {}}));
+    INFERSCALE_ASSIGN(const Erased erased, DeleteScope({call.caller.tenant, {}, {}, {}}));
     return Deleted("All memories reset", erased);
   }
 
@@ -182,7 +202,7 @@ class MemoryApi {
     }
     // Nothing left is no error: a client that deletes one entity after the other may have deleted
     // the facts of this one with those of another.
-    INFERSCALE_ASSIGN(const Erased erased, app_.DeleteScope(scope));
+    INFERSCALE_ASSIGN(const Erased erased, DeleteScope(scope));
     return Deleted("Entity deleted successfully!", erased);
   }
 
@@ -207,6 +227,31 @@ class MemoryApi {
   }
 
  private:
+  Result<Erased> DeleteScope(const Scope& scope) {
+    if (queue_ != nullptr) queue_->Drop(scope);
+    return app_.DeleteScope(scope);
+  }
+
+  Result<json::value> AddLater(MemoryAdd add) {
+    const Scope scope = add.messages.front().scope;
+    // The queue may outlive the routes.
+    const auto work = [self = shared_from_this(), add = std::move(add)]() -> Result<json::array> {
+      INFERSCALE_ASSIGN(json::array results,
+                        add.infer ? self->Infer(add.messages) : self->Keep(add.messages));
+      // It is remembered for a while, when what it says may be deleted.
+      for (json::value& result : results) {
+        for (const char* text : {"memory", "previous_memory", "actor_id"}) {
+          result.get_object().erase(text);
+        }
+      }
+      return results;
+    };
+    INFERSCALE_ASSIGN(const AddEventInfo event, queue_->Put(scope, work));
+    return json::object{{"results", json::array()},
+                        {"event_id", event.id},
+                        {"status", AddStateName(AddState::kPending)}};
+  }
+
   Result<json::array> Keep(const std::vector<Fact>& facts) {
     INFERSCALE_ASSIGN(const std::vector<AddResult> added, app_.Add(facts));
     json::array results;
@@ -288,6 +333,7 @@ class MemoryApi {
 
   App& app_;
   const Clock& clock_;
+  AddQueue* const queue_;
 };
 
 // What Mem0's client can call and its hosted service answers.
@@ -325,8 +371,8 @@ std::vector<Route> NotOffered() {
 
 }  // namespace
 
-std::vector<Route> MemoryRoutes(App& app, const Clock& clock) {
-  const auto api = std::make_shared<MemoryApi>(app, clock);
+std::vector<Route> MemoryRoutes(App& app, const Clock& clock, AddQueue* queue) {
+  const auto api = std::make_shared<MemoryApi>(app, clock, queue);
   std::vector<Route> routes;
   using Method = Result<json::value> (MemoryApi::*)(const Call&);
   const auto add = [&](const char* method, std::initializer_list<const char*> paths, Access access,
@@ -351,6 +397,10 @@ std::vector<Route> MemoryRoutes(App& app, const Clock& clock) {
       {"GET", "/v1/ping", Access::kRead, "Whose key this is", Json(ping), {}, /*quiet=*/true});
   add("POST", {"/memories", "/v3/memories/add"}, Access::kWrite, "Remembers messages, a fact each",
       &MemoryApi::Add, memory_schemas::kAdd);
+  if (queue != nullptr) {
+    add("GET", {"/v1/event/{id}"}, Access::kRead, "What became of an addition with async_mode",
+        &MemoryApi::Event, memory_schemas::kEvent);
+  }
   add("POST", {"/search", "/v3/memories/search"}, Access::kRead, "The memories nearest to a query",
       &MemoryApi::Search, memory_schemas::kSearch);
   add("GET", {"/memories"}, Access::kRead, "Memories, newest first", &MemoryApi::List,

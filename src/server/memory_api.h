@@ -7,12 +7,14 @@
 
 #include "app/app.h"
 #include "base/clock.h"
+#include "server/add_queue.h"
 #include "server/router.h"
 
 namespace inferscale {
 
-// Both must outlive the routes. `app` needs what Need::kSearch opens.
-std::vector<Route> MemoryRoutes(App& app, const Clock& clock);
+// All must outlive the routes. `app` needs what Need::kSearch opens. Without a queue everything is
+// done before it is answered.
+std::vector<Route> MemoryRoutes(App& app, const Clock& clock, AddQueue* queue = nullptr);
 
 }  // namespace inferscale
 

@@ -302,6 +302,7 @@ Result<MemoryAdd> ParseMemoryAdd(std::string_view body, const std::string& tenan
   const Members root(object, "");
   MemoryAdd add;
   INFERSCALE_TRY(root.Bool("infer", add.infer));
+  INFERSCALE_TRY(root.Bool("async_mode", add.later));
   std::string type;
   INFERSCALE_TRY(root.Text("memory_type", type));
   if (!type.empty()) return Fail(Code::kUnsupported, "'memory_type' is not supported");

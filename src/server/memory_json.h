@@ -24,6 +24,7 @@ namespace inferscale {
 struct MemoryAdd {
   std::vector<Fact> messages;
   bool infer = false;  // keep what a model draws from them instead
+  bool later = false;  // after the answer
 };
 Result<MemoryAdd> ParseMemoryAdd(std::string_view body, const std::string& tenant, int64_t now_ms);
 

@@ -22,13 +22,22 @@ constexpr RouteSchemas kAdd = {
           "content": {"type": "string", "minLength": 1}}}}]},
       "user_id": {"type": "string"}, "agent_id": {"type": "string"}, "run_id": {"type": "string"},
       "metadata": {"type": "object"}, "timestamp": {"type": ["integer", "string"]},
-      "expiration_date": {"type": "string", "format": "date"}, "infer": {"type": "boolean"}},
+      "expiration_date": {"type": "string", "format": "date"}, "infer": {"type": "boolean"},
+      "async_mode": {"type": "boolean"}},
       "anyOf": [{"required": ["user_id"]}, {"required": ["agent_id"]}, {"required": ["run_id"]}]})",
     .answer = R"({"type": "object", "required": ["results"], "properties": {
-      "status": {"type": "string"}, "results": {"type": "array", "items": {"type": "object",
+      "status": {"type": "string"}, "event_id": {"type": "string"}, "results": {"type": "array", "items": {"type": "object",
         "required": ["id", "memory", "event"], "properties": {"id": {"type": "string"},
           "memory": {"type": "string"}, "actor_id": {"type": "string"},
           "event": {"enum": ["ADD", "UPDATE", "NONE"]}}}}}})"};
+
+constexpr RouteSchemas kEvent = {.answer = R"({"type": "object",
+  "required": ["id", "status", "results"], "properties": {"id": {"type": "string"},
+    "event_id": {"type": "string"}, "event_type": {"type": "string"},
+    "status": {"enum": ["PENDING", "RUNNING", "SUCCEEDED", "FAILED"]},
+    "error": {"type": ["string", "null"]}, "created_at": {"type": "string"},
+    "started_at": {"type": ["string", "null"]}, "completed_at": {"type": ["string", "null"]},
+    "results": {"type": "array", "items": {"type": "object"}}}})"};
 
 constexpr RouteSchemas kSearch = {
     .body = R"({"type": "object", "required": ["query"], "properties": {

@@ -83,6 +83,26 @@ def test_a_reader_who_leaves_frees_the_model(served: Served) -> None:
     assert served.chat(messages=ask("Hello"), max_tokens=2)["choices"]
 
 
+def test_an_addition_is_done_later(served: Served) -> None:
+    body = {"messages": "Cy has a boat called Nora.", "user_id": "cy", "async_mode": True}
+    for more in ({}, {"infer": True}):
+        status, data = served.request("POST", "/v3/memories/add/", {**body, **more})
+        assert status == 200
+        put = json.loads(data)
+        assert put["status"] == "PENDING"
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            event = json.loads(served.request("GET", f"/v1/event/{put['event_id']}/")[1])
+            if event["status"] not in ("PENDING", "RUNNING"):
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert event["status"] == "SUCCEEDED", event
+    found = served.request("POST", "/v3/memories/search/", {"query": "boat", "user_id": "cy"})
+    assert "Nora" in json.loads(found[1])["results"][0]["memory"]
+    assert served.request("GET", "/v1/event/nothing/")[0] == 404
+
+
 def test_errors_and_routes(served: Served) -> None:
     assert json.loads(served.request("GET", "/v1/models")[1])["data"][0]["id"] == served.model
     assert json.loads(served.request("GET", "/health")[1])["injection"] is True

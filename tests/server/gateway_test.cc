@@ -182,6 +182,23 @@ TEST_F(GatewayTest, WhatWasPutIntoAnswersIsKept) {
   EXPECT_EQ(Json(Get("/v1/audit")).at("answers").as_array().size(), 1U);
 }
 
+TEST_F(GatewayTest, AnAdditionCanBeDoneLater) {
+  const auto put = Json(HttpPost(
+      "/v3/memories/add", R"({"messages": "Ana sails", "user_id": "ana", "async_mode": true})"));
+  EXPECT_EQ(put.at("status"), "PENDING");
+  const std::string path = "/v1/event/" + std::string(put.at("event_id").as_string()) + "/";
+  boost::json::value event;
+  do {
+    event = Json(Get(path));
+  } while (event.at("completed_at").is_null());
+  EXPECT_EQ(event.at("status"), "SUCCEEDED");
+  EXPECT_EQ(event.at("results").at(0).at("event"), "ADD");
+  EXPECT_THAT(boost::json::serialize(event), testing::Not(HasSubstr("sails")));
+  const std::string id(event.at("results").at(0).at("id").as_string());
+  EXPECT_EQ(Json(Get("/memories/" + id)).at("memory"), "Ana sails");
+  EXPECT_THAT(Ask(Get("/v1/event/event-of-another-start")), StartsWith("HTTP/1.1 404"));
+}
+
 TEST_F(GatewayTest, AFullQuotaSaysSo) {
   const auto put = [&](const std::string& body) {
     std::string request = HttpPost("/v1/quotas/t1", body);
