@@ -3,7 +3,7 @@
 #
 #   scripts/test_vllm.sh [VERSION] [PYTEST ARGUMENT]...
 #
-# INFERSCALE_LIBRARY names a libinferscale.so that is built already.
+# INFERSCALE_LIBRARY names a libinferscale.so that is built already, as the command is then too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,7 +18,7 @@ report=$PWD/build/reports/vllm-$version.xml
 mkdir -p build/reports
 rm -f "$report"
 if [ -z "${INFERSCALE_LIBRARY:-}" ]; then
-  if ! { cmake --preset release && cmake --build --preset release --target inferscale_c; } >build/reports/vllm.log 2>&1; then
+  if ! { cmake --preset release && cmake --build --preset release --target inferscale_c inferscale; } >build/reports/vllm.log 2>&1; then
     grep -E 'error|Error|FAILED' -A 5 build/reports/vllm.log | head -n 200
     echo "0 passed, 1 failed"
     exit 1
@@ -28,17 +28,17 @@ fi
 
 # Threads that wait actively for one another crawl on a busy machine.
 export OMP_WAIT_POLICY=passive VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=${VLLM_LOGGING_LEVEL:-WARNING}
-export PYTHONPATH=$PWD/python:$PWD/tests/python/vllm HF_HUB_OFFLINE=1
+export PYTHONPATH=$PWD/python:$PWD/tests/python:$PWD/tests/python/vllm HF_HUB_OFFLINE=1
 test() { "$INFERSCALE_VLLM_PYTHON" -m pytest -q -p vllm_fixtures "$@" || true; }
 reports=("$report")
 if [ $# -gt 0 ]; then
   test tests/python/vllm --junitxml="$report" "$@"
 else
   # vLLM keeps for the life of a process whether its core is in it.
-  processes=tests/python/vllm/test_vllm_processes.py
-  test tests/python/vllm --ignore="$processes" --junitxml="$report"
-  reports+=("${report%.xml}-processes.xml")
+  apart=(tests/python/vllm/test_vllm_{processes,gateway}.py)
+  test tests/python/vllm "${apart[@]/#/--ignore=}" --junitxml="$report"
+  reports+=("${report%.xml}-apart.xml")
   rm -f "${reports[1]}"
-  test "$processes" --junitxml="${reports[1]}"
+  test "${apart[@]}" --junitxml="${reports[1]}"
 fi
 exec "$INFERSCALE_PYTHON" scripts/tally.py "${reports[@]}"
