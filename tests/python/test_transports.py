@@ -17,10 +17,11 @@ from cli import TIMEOUT_S, Cli
 def make_certificate(folder: Path, name: str) -> tuple[str, str]:
     """A certificate for 127.0.0.1 that signs itself, and its key."""
     certificate, key = folder / "cert.pem", folder / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    words += ["-nodes", "-days", "1", "-subj", f"/CN={name}", "-addext"]
+    words += ["subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        + ["-nodes", "-days", "1", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-        + ["-keyout", str(key), "-out", str(certificate)],
+        words,
         check=True,
         capture_output=True,
     )

@@ -1,4 +1,4 @@
-"""`inferscale serve` before a real vLLM server: remembered, encoded by vLLM, injected, forgotten."""
+"""`inferscale serve` before a real vLLM server: facts remembered, encoded, injected, forgotten."""
 
 from __future__ import annotations
 
