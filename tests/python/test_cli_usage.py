@@ -12,7 +12,8 @@ from cli import Cli
 VERBS = [
     "add", "import", "search", "list", "get", "update", "delete", "history", "ask", "chat",
     "encode", "stats", "doctor", "compact", "bench ttft", "demo", "serve", "keys create",
-    "keys list", "keys rotate", "keys revoke", "quota set", "quota list", "export", "backup", "forget", "verify",
+    "keys list", "keys rotate", "keys revoke", "quota set", "quota list", "export", "backup",
+    "forget", "verify",
 ]  # fmt: skip
 
 
