@@ -72,9 +72,12 @@ TEST_F(AuditTest, ForgettingAUserTakesItsRowsAndItsName) {
 
 TEST_F(AuditTest, OtherFilesAreRefused) {
   log_db_.reset();
-  std::filesystem::remove(dir_ / "audit.db");
-  std::filesystem::copy(dir_ / "memory.db", dir_ / "audit.db");
-  EXPECT_EQ(AuditLog::Open((dir_ / "audit.db").string()).error().code, Code::kCorrupt);
+  const std::string path = (dir_ / "audit.db").string();
+  std::filesystem::remove(path);
+  ASSERT_TRUE(SqlDatabase::Open(path, {}).value()->Exec("CREATE TABLE other(x)"));
+  const auto log = AuditLog::Open(path);
+  ASSERT_FALSE(log);
+  EXPECT_EQ(log.error().code, Code::kCorrupt);
 }
 
 }  // namespace
