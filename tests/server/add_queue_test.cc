@@ -22,7 +22,7 @@ class AddQueueTest : public testing::Test {
  protected:
   AddEventInfo Ended(AddQueue& queue, const std::string& id) {
     while (true) {
-      const AddEventInfo event = queue.Find("t", id).value();
+      AddEventInfo event = queue.Find("t", id).value();
       if (event.ended_ms) return event;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -30,15 +30,15 @@ class AddQueueTest : public testing::Test {
   // Work that has begun on return and ends when `gate_` says so.
   std::string PutBlocked(AddQueue& queue, const Scope& scope) {
     std::promise<void> begun;
-    const std::string id = queue
-                               .Put(scope,
-                                    [&, gate = gate_.get_future().share()] {
-                                      begun.set_value();
-                                      gate.wait();
-                                      return Succeeds()();
-                                    })
-                               .value()
-                               .id;
+    std::string id = queue
+                         .Put(scope,
+                              [&, gate = gate_.get_future().share()] {
+                                begun.set_value();
+                                gate.wait();
+                                return Succeeds()();
+                              })
+                         .value()
+                         .id;
     begun.get_future().wait();
     return id;
   }
