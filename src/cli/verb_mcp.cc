@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -32,18 +33,29 @@ class Lines {
         at_ += length + 1;
         return true;
       }
+      if (!Wait()) return false;
       const ssize_t got = ::read(STDIN_FILENO, buffer_.data(), buffer_.size());
       if (got < 0 && errno != EINTR) {
         return Fail(Code::kTransient, "can't read standard input: {}", std::strerror(errno));
       }
       at_ = 0;
       filled_ = static_cast<size_t>(std::max<ssize_t>(0, got));
-      if (Interrupted()) return false;
       if (got == 0) return !line.empty();
     }
   }
 
  private:
+  // Until there is something to read. A read by itself might miss a signal that comes just before
+  // it, and wait forever.
+  static bool Wait() {
+    constexpr int kPauseMs = 100;
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    while (!Interrupted()) {
+      if (::poll(&input, 1, kPauseMs) > 0) return true;
+    }
+    return false;
+  }
+
   std::array<char, 1 << 16> buffer_{};
   size_t at_ = 0;
   size_t filled_ = 0;
