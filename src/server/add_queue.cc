@@ -1,5 +1,6 @@
 #include "server/add_queue.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -72,11 +73,13 @@ Result<AddEventInfo> AddQueue::Find(const std::string& tenant, const std::string
 
 void AddQueue::Drop(const Scope& scope) {
   MutexLock lock(mutex_);
-  std::erase_if(waiting_, [&](const Item& item) {
-    if (!Within(item.event->scope, scope)) return false;
-    End(*item.event, Fail(Code::kCancelled, "what it is of was deleted meanwhile"));
-    return true;
-  });
+  const auto dropped =
+      std::stable_partition(waiting_.begin(), waiting_.end(),
+                            [&](const Item& item) { return !Within(item.event->scope, scope); });
+  for (auto item = dropped; item != waiting_.end(); ++item) {
+    End(*item->event, Fail(Code::kCancelled, "what it is of was deleted meanwhile"));
+  }
+  waiting_.erase(dropped, waiting_.end());
   while (running_ != nullptr && Within(running_->scope, scope)) changed_.Wait(mutex_);
 }
 
