@@ -228,7 +228,7 @@ def erase(directory: Path, keys: Sequence[str]) -> None:
     store.close()
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
