@@ -509,12 +509,26 @@ Result<AppStats> AppImpl::Stats() {
   return stats;
 }
 
-Result<TenantUse> AppImpl::UseOf(const std::string& tenant) {
-  TenantUse use{tenant, {}, 0, 0};
-  INFERSCALE_ASSIGN(use.quota, facts_->GetQuota(tenant));
+Result<TenantUse> AppImpl::UseUnder(const TenantQuota& quota, const std::string& tenant) {
+  TenantUse use{tenant, quota, 0, 0};
   INFERSCALE_ASSIGN(use.facts, facts_->CountFacts(tenant));
   INFERSCALE_ASSIGN(use.kv_bytes, kv_->TenantBytes(tenant));
   return use;
+}
+
+Result<TenantUse> AppImpl::UseOf(const std::string& tenant) {
+  INFERSCALE_ASSIGN(const TenantQuota quota, facts_->GetQuota(tenant));
+  return UseUnder(quota, tenant);
+}
+
+Result<std::vector<TenantUse>> AppImpl::UseOfLimited(size_t most) {
+  INFERSCALE_ASSIGN(const auto quotas, facts_->Quotas());
+  std::vector<TenantUse> uses;
+  for (const auto& [tenant, quota] : std::span(quotas).first(std::min(most, quotas.size()))) {
+    INFERSCALE_ASSIGN(TenantUse use, UseUnder(quota, tenant));
+    uses.push_back(std::move(use));
+  }
+  return uses;
 }
 
 }  // namespace inferscale

@@ -292,6 +292,8 @@ class App {
   virtual Result<bool> Verify() = 0;
   virtual Result<AppStats> Stats() = 0;
   virtual Result<TenantUse> UseOf(const std::string& tenant) = 0;
+  // Of the tenants that have quotas, by name, the first `most`.
+  virtual Result<std::vector<TenantUse>> UseOfLimited(size_t most) = 0;
 };
 
 }  // namespace inferscale

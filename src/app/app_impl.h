@@ -84,6 +84,7 @@ class AppImpl final : public App {
   Result<bool> Verify() override;
   Result<AppStats> Stats() override;
   Result<TenantUse> UseOf(const std::string& tenant) override;
+  Result<std::vector<TenantUse>> UseOfLimited(size_t most) override;
 
   // ---- answer.cc ---------------------------------------------------------------------------
   // `held` is null for a question by itself. A later turn's facts are those not held yet.
@@ -178,6 +179,7 @@ class AppImpl final : public App {
   void EncodeInBackground(const std::stop_token& stop);
   // Lets other processes compact what this one appends to, also in the midst of a batch.
   void SealInBackground(const std::stop_token& stop);
+  Result<TenantUse> UseUnder(const TenantQuota& quota, const std::string& tenant);
   Result<std::vector<int64_t>> Neighbours(const Episode& episode, size_t count);
 
   const AppOptions options_;

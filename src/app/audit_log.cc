@@ -8,29 +8,17 @@
 namespace inferscale {
 namespace {
 
-constexpr int64_t kApplicationId = 0x49534155;  // "ISAU"
-constexpr int64_t kVersion = 1;
-
-Status PrepareTables(SqlDatabase& db) {
-  INFERSCALE_ASSIGN(SqlTransaction transaction, SqlTransaction::Begin(db));
-  INFERSCALE_ASSIGN(const int64_t tables, db.QueryInt("SELECT count(*) FROM sqlite_schema"));
-  INFERSCALE_ASSIGN(const int64_t application, db.QueryInt("PRAGMA application_id"));
-  INFERSCALE_ASSIGN(const int64_t version, db.QueryInt("PRAGMA user_version"));
-  if (tables == 0) {
-    INFERSCALE_TRY(db.Exec(fmt::format(
+constexpr SqlKind kKind = {
+    .name = "an audit log",
+    .application_id = 0x49534155,  // "ISAU"
+    .version = 1,
+    .tables =
         "CREATE TABLE answers(number INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL,"
         " answer TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT NOT NULL, agent TEXT NOT NULL,"
         " run TEXT NOT NULL, mode TEXT NOT NULL, injected_tokens INTEGER NOT NULL,"
         " held_tokens INTEGER NOT NULL, computed_tokens INTEGER NOT NULL,"
         " injected TEXT NOT NULL, computed TEXT NOT NULL);"
-        "CREATE INDEX answers_user ON answers(tenant, user);"
-        "PRAGMA application_id={}; PRAGMA user_version={}",
-        kApplicationId, kVersion)));
-  } else if (application != kApplicationId || version != kVersion) {
-    return Fail(Code::kCorrupt, "{}: not an audit log, or of another version", db.path());
-  }
-  return transaction.Commit();
-}
+        "CREATE INDEX answers_user ON answers(tenant, user);"};
 
 std::string IdsToText(const std::vector<std::string>& ids) {
   return boost::json::serialize(boost::json::array(ids.begin(), ids.end()));
@@ -70,7 +58,7 @@ AuditLog::AuditLog(std::unique_ptr<SqlDatabase> db) : db_(std::move(db)) {}
 Result<std::unique_ptr<AuditLog>> AuditLog::Open(const std::string& path) {
   INFERSCALE_TRY(CreatePrivateFile(path));
   INFERSCALE_ASSIGN(auto db, SqlDatabase::Open(path, {.cache_kib = 1024}));
-  INFERSCALE_TRY(PrepareTables(*db));
+  INFERSCALE_TRY(PrepareTables(*db, kKind));
   return std::unique_ptr<AuditLog>(new AuditLog(std::move(db)));
 }
 

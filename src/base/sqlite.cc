@@ -251,4 +251,18 @@ Status SqlTransaction::Commit() {
   return {};
 }
 
+Status PrepareTables(SqlDatabase& db, const SqlKind& kind) {
+  INFERSCALE_ASSIGN(SqlTransaction transaction, SqlTransaction::Begin(db));
+  INFERSCALE_ASSIGN(const int64_t tables, db.QueryInt("SELECT count(*) FROM sqlite_schema"));
+  INFERSCALE_ASSIGN(const int64_t application, db.QueryInt("PRAGMA application_id"));
+  INFERSCALE_ASSIGN(const int64_t version, db.QueryInt("PRAGMA user_version"));
+  if (tables == 0) {
+    INFERSCALE_TRY(db.Exec(fmt::format("{} PRAGMA application_id={}; PRAGMA user_version={}",
+                                       kind.tables, kind.application_id, kind.version)));
+  } else if (application != kind.application_id || version != kind.version) {
+    return Fail(Code::kCorrupt, "{}: not {}, or of another version", db.path(), kind.name);
+  }
+  return transaction.Commit();
+}
+
 }  // namespace inferscale

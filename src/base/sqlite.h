@@ -146,6 +146,17 @@ class SqlTransaction {
   SqlDatabase* db_;
 };
 
+// A kind of file that has had one version so far.
+struct SqlKind {
+  std::string_view name;  // "a file of keys", in errors
+  int64_t application_id = 0;
+  int64_t version = 0;
+  std::string_view tables;  // the statements that make them
+};
+
+// Makes the tables in an empty database. kCorrupt for another kind or version.
+Status PrepareTables(SqlDatabase& db, const SqlKind& kind);
+
 }  // namespace inferscale
 
 #endif  // INFERSCALE_BASE_SQLITE_H_

@@ -28,9 +28,7 @@ Result<int> Set(const Args& args, const Options& options) {
   INFERSCALE_TRY(app->facts().PutQuota(options.scope.tenant, quota));
   if (options.json()) {
     INFERSCALE_ASSIGN(const TenantUse use, app->UseOf(options.scope.tenant));
-    boost::json::object out = QuotaToJson(use);
-    out["tenant"] = use.tenant;
-    PrintJson(out);
+    PrintJson(UseToJson(use));
   } else {
     Say(quota == TenantQuota{} ? "this tenant has no quota now" : "the quota holds from now on");
   }
@@ -39,22 +37,20 @@ Result<int> Set(const Args& args, const Options& options) {
 
 Result<int> List(const Options& options) {
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kFacts));
+  INFERSCALE_ASSIGN(const std::vector<TenantUse> uses, app->UseOfLimited(SIZE_MAX));
   if (options.json()) {
-    INFERSCALE_ASSIGN(boost::json::array quotas, QuotasToJson(*app));
-    PrintJson({{"quotas", std::move(quotas)}});
+    PrintJson({{"quotas", UsesToJson(uses)}});
     return kExitOk;
   }
-  INFERSCALE_ASSIGN(const auto quotas, app->facts().Quotas());
-  if (quotas.empty()) Say("no tenant has a quota");
+  if (uses.empty()) Say("no tenant has a quota");
   Table table({{"TENANT"},
                {"FACTS", Align::kRight},
                {"OF", Align::kRight},
                {"KV", Align::kRight},
                {"OF", Align::kRight},
                {"TOKENS A MINUTE", Align::kRight}});
-  for (const auto& [tenant, quota] : quotas) {
-    INFERSCALE_ASSIGN(const TenantUse use, app->UseOf(tenant));
-    table.Add({tenant, FormatCount(use.facts), Limit(quota.facts), FormatBytes(use.kv_bytes),
+  for (const auto& [tenant, quota, facts, kv_bytes] : uses) {
+    table.Add({tenant, FormatCount(facts), Limit(quota.facts), FormatBytes(kv_bytes),
                quota.kv_bytes == 0 ? "-" : FormatBytes(quota.kv_bytes),
                Limit(quota.encode_tokens_per_minute)});
   }

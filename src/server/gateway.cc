@@ -200,8 +200,9 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
     return !responder.Gone() && (!chat->stream || stream.Send(ChatTextChunk(head, text)));
   });
   if (!answer) return stream.Fail(answer.error());
-  if (call.record != nullptr) call.record->answer = MakeAnswerRecord(chat->ask.mode, *answer);
-  if (audit_ > 0) Audit(head.id, chat->ask, *answer);
+  AnswerRecord put_in = MakeAnswerRecord(chat->ask.mode, *answer);
+  if (audit_ > 0) Audit(head.id, chat->ask, put_in);
+  if (call.record != nullptr) call.record->answer = std::move(put_in);
   if (answer->finish == FinishReason::kCancelled) return;  // nobody listens
   if (chat->remember) {
     const auto facts = TurnFacts(chat->ask.scope, chat->ask.question, answer->text, clock_.NowMs());
@@ -217,8 +218,7 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
 
 // An answer is not withheld for want of a line about it.
 void Gateway::Audit(const std::string& answer_id, const AskRequest& request,
-                    const inferscale::Answer& answer) {
-  const AnswerRecord put_in = MakeAnswerRecord(request.mode, answer);
+                    const AnswerRecord& put_in) {
   const Status kept = app_.audit()->Add({.at_ms = clock_.NowMs(),
                                          .answer = answer_id,
                                          .scope = request.scope,
@@ -256,21 +256,10 @@ std::string Gateway::Health() const {
                                       {"quality", QualityToJson(app_)}});
 }
 
-Result<std::vector<TenantUse>> Gateway::UseOfLimited() {
-  INFERSCALE_ASSIGN(const auto quotas, app_.facts().Quotas());
-  std::vector<TenantUse> uses;
-  for (const auto& [tenant, quota] : quotas) {
-    if (uses.size() == Metrics::kMaxTenants) break;
-    INFERSCALE_ASSIGN(TenantUse use, app_.UseOf(tenant));
-    uses.push_back(std::move(use));
-  }
-  return uses;
-}
-
 HttpAnswer Gateway::Numbers() {
   const auto stats = app_.Stats();
   if (!stats) return ErrorAnswer(stats.error());
-  const auto tenants = UseOfLimited();
+  const auto tenants = app_.UseOfLimited(Metrics::kMaxTenants);
   if (!tenants) return ErrorAnswer(tenants.error());
   return {.status = 200,
           .body = metrics_.Text(*stats, *tenants),

@@ -38,15 +38,12 @@ class Gateway {
   const Route* Answer(const HttpRequest& request, HttpResponder& responder, RequestRecord& record);
   static void Dispatch(const Route& route, const Call& call, HttpResponder& responder);
   void Chat(const Call& call, HttpResponder& responder);
-  void Audit(const std::string& answer_id, const AskRequest& request,
-             const inferscale::Answer& answer);
+  void Audit(const std::string& answer_id, const AskRequest& request, const AnswerRecord& put_in);
   std::string Models() const;
   std::string Health() const;
   // What the quality gate measured for what is served; null if nothing yet.
   HttpAnswer Ready();
   HttpAnswer Numbers();
-  // Of tenants that have quotas, as many as metrics name.
-  Result<std::vector<TenantUse>> UseOfLimited();
 
   App& app_;
   Dialogues dialogues_;

@@ -12,8 +12,14 @@
 namespace inferscale {
 namespace {
 
-constexpr int64_t kApplicationId = 0x49534B59;  // "ISKY"
-constexpr int64_t kVersion = 1;
+constexpr SqlKind kKind = {
+    .name = "a file of keys",
+    .application_id = 0x49534B59,  // "ISKY"
+    .version = 1,
+    .tables =
+        "CREATE TABLE keys(id TEXT PRIMARY KEY, tenant TEXT NOT NULL, access INTEGER NOT NULL,"
+        " name TEXT NOT NULL, per_minute INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+        " revoked_ms INTEGER, digest BLOB NOT NULL);"};
 constexpr std::string_view kPrefix = "isk-";
 constexpr size_t kIdBytes = 6;
 constexpr size_t kSecretBytes = 32;
@@ -55,24 +61,6 @@ KeyInfo ReadKey(const SqlQuery& query) {
   info.created_ms = query.Int(5);
   info.revoked_ms = query.MaybeInt(6);
   return info;
-}
-
-Status PrepareTables(SqlDatabase& db) {
-  INFERSCALE_ASSIGN(SqlTransaction transaction, SqlTransaction::Begin(db));
-  INFERSCALE_ASSIGN(const int64_t tables, db.QueryInt("SELECT count(*) FROM sqlite_schema"));
-  INFERSCALE_ASSIGN(const int64_t application, db.QueryInt("PRAGMA application_id"));
-  INFERSCALE_ASSIGN(const int64_t version, db.QueryInt("PRAGMA user_version"));
-  if (tables == 0) {
-    INFERSCALE_TRY(db.Exec(fmt::format(
-        "CREATE TABLE keys(id TEXT PRIMARY KEY, tenant TEXT NOT NULL, access INTEGER NOT NULL,"
-        " name TEXT NOT NULL, per_minute INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
-        " revoked_ms INTEGER, digest BLOB NOT NULL);"
-        "PRAGMA application_id={}; PRAGMA user_version={}",
-        kApplicationId, kVersion)));
-  } else if (application != kApplicationId || version != kVersion) {
-    return Fail(Code::kCorrupt, "{}: not a file of keys, or of another version", db.path());
-  }
-  return transaction.Commit();
 }
 
 Status CheckSpec(const KeySpec& spec) {
@@ -121,7 +109,7 @@ KeyStore::KeyStore(const Clock& clock, std::unique_ptr<SqlDatabase> db)
 Result<std::unique_ptr<KeyStore>> KeyStore::Open(const Clock& clock, const std::string& path) {
   INFERSCALE_TRY(CreatePrivateFile(path));
   INFERSCALE_ASSIGN(auto db, SqlDatabase::Open(path, {.cache_kib = 256}));
-  INFERSCALE_TRY(PrepareTables(*db));
+  INFERSCALE_TRY(PrepareTables(*db, kKind));
   return std::unique_ptr<KeyStore>(new KeyStore(clock, std::move(db)));
 }
 

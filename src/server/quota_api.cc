@@ -34,13 +34,6 @@ Result<TenantQuota> ParseQuota(std::string_view body) {
   return quota;
 }
 
-Result<json::value> UseToJson(App& app, const std::string& tenant) {
-  INFERSCALE_ASSIGN(const TenantUse use, app.UseOf(tenant));
-  json::object out = QuotaToJson(use);
-  out["tenant"] = tenant;
-  return out;
-}
-
 }  // namespace
 
 json::object QuotaToJson(const TenantUse& use) {
@@ -50,25 +43,28 @@ json::object QuotaToJson(const TenantUse& use) {
       {"encode_tokens_per_minute", {{"limit", LimitToJson(use.quota.encode_tokens_per_minute)}}}};
 }
 
-Result<json::array> QuotasToJson(App& app) {
-  INFERSCALE_ASSIGN(const auto quotas, app.facts().Quotas());
+json::object UseToJson(const TenantUse& use) {
+  json::object out = QuotaToJson(use);
+  out["tenant"] = use.tenant;
+  return out;
+}
+
+json::array UsesToJson(std::span<const TenantUse> uses) {
   json::array out;
-  for (const auto& [tenant, quota] : quotas) {
-    INFERSCALE_ASSIGN(json::value use, UseToJson(app, tenant));
-    out.push_back(std::move(use));
-  }
+  for (const TenantUse& use : uses) out.push_back(UseToJson(use));
   return out;
 }
 
 std::vector<Route> QuotaRoutes(App& app) {
   const auto list = [&app](const Call&) -> Result<json::value> {
-    INFERSCALE_ASSIGN(json::array quotas, QuotasToJson(app));
-    return json::object{{"quotas", std::move(quotas)}};
+    INFERSCALE_ASSIGN(const std::vector<TenantUse> uses, app.UseOfLimited(SIZE_MAX));
+    return json::object{{"quotas", UsesToJson(uses)}};
   };
   const auto put = [&app](const Call& call) -> Result<json::value> {
     INFERSCALE_ASSIGN(const TenantQuota quota, ParseQuota(call.request.body));
     INFERSCALE_TRY(app.facts().PutQuota(call.params[0], quota));
-    return UseToJson(app, call.params[0]);
+    INFERSCALE_ASSIGN(const TenantUse use, app.UseOf(call.params[0]));
+    return UseToJson(use);
   };
   return {{"GET", "/v1/quotas", Access::kAdmin, "The tenants that have quotas, and what they use",
            Json(list), kList},

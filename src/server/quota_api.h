@@ -3,6 +3,7 @@
 #define INFERSCALE_SERVER_QUOTA_API_H_
 
 #include <boost/json.hpp>
+#include <span>
 #include <vector>
 
 #include "app/app.h"
@@ -13,8 +14,9 @@ namespace inferscale {
 // {"facts": {"used", "limit"}, "kv_bytes": {"used", "limit"}, "encode_tokens_per_minute":
 // {"limit"}}; a limit is null if there is none.
 boost::json::object QuotaToJson(const TenantUse& use);
-// Of all tenants that have a quota, each with "tenant".
-Result<boost::json::array> QuotasToJson(App& app);
+// The same with "tenant", and of several tenants.
+boost::json::object UseToJson(const TenantUse& use);
+boost::json::array UsesToJson(std::span<const TenantUse> uses);
 
 // `app` must outlive the routes.
 std::vector<Route> QuotaRoutes(App& app);

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> Path:
         return path
     wanted["encoding"] = _fill_stores(plan, say)
     log = plan.folder / "worker.log"
-    with Workers(plan.command, log, plan.jobs) as workers, path.open("ab") as out:
+    with closing(Workers(plan.command, log, plan.jobs)) as workers, path.open("ab") as out:
         wanted["model"] = workers.model
         out.truncate(size)
         if header:
@@ -252,8 +253,8 @@ def _answer(
                 left = f"{each:.1f} s each, {each * (len(waiting) - done) / 60:.0f} min left"
                 say(f"{done} of {len(waiting)}  {question.id}  {left}")
 
-    with ThreadPoolExecutor(len(workers)) as pool:
+    with ThreadPoolExecutor(plan.jobs) as pool:
         for question in waiting:
             asked[pool.submit(workers.score, _request(plan, question, peer))] = question
-            finish(len(workers))
+            finish(plan.jobs)
         finish(0)

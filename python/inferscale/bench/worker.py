@@ -11,7 +11,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from inferscale.bench.arms import Store
@@ -127,7 +126,7 @@ class Worker:
 
 
 class Workers:
-    """Several of them, as long as the `with` lasts: each call takes one that is idle."""
+    """Several of them, until they are closed: each call takes one that is idle."""
 
     def __init__(self, command: Sequence[str], log: Path, count: int) -> None:
         self._all: list[Worker] = []
@@ -140,20 +139,6 @@ class Workers:
             self.close()
             raise
         self.model = self._all[0].model
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         for worker in self._all:

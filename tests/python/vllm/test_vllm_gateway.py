@@ -94,11 +94,11 @@ def world(
             yield cli, served
 
 
-def ask(served: Served, user: str, **more: Any) -> dict[str, Any]:
+def ask(served: Served, user: str, mode: str = "kv") -> dict[str, Any]:
     messages = [{"role": "user", "content": "What is the name of my cat?"}]
-    memory = {"user": user, "mode": "kv"}
+    memory = {"user": user, "mode": mode}
     return served.chat(
-        model=served.model, messages=messages, memory=memory, temperature=0, max_tokens=16, **more
+        model=served.model, messages=messages, memory=memory, temperature=0, max_tokens=16
     )
 
 
@@ -118,14 +118,7 @@ def test_everybody_is_answered_from_their_own_injected_facts(world: tuple[Cli, S
 def test_text_and_kv_read_the_same_prompt(world: tuple[Cli, Served]) -> None:
     _, served = world
     kv = ask(served, "ana")
-    messages = [{"role": "user", "content": "What is the name of my cat?"}]
-    text = served.chat(
-        model=served.model,
-        messages=messages,
-        memory={"user": "ana", "mode": "text"},
-        temperature=0,
-        max_tokens=16,
-    )
+    text = ask(served, "ana", mode="text")
     assert text["usage"]["prompt_tokens"] == kv["usage"]["prompt_tokens"]
     assert CODE_WORDS["ana"] in text["choices"][0]["message"]["content"]
 
