@@ -266,7 +266,7 @@ Result<Answer> AppImpl::Generate(Prepared prepared, const AskRequest& request, u
   answer.times = prepared.times;
   const double before_engine_ms = since_question.Ms();
   INFERSCALE_ASSIGN(auto generation, engine_->Start({std::move(prepared.prompt), request.sampling,
-                                                     session, request.scope.tenant}));
+                                                     session, request.scope.tenant, request.stop}));
   while (true) {
     INFERSCALE_ASSIGN(const std::optional<std::string> piece, generation->Next());
     if (!piece) break;

@@ -91,6 +91,7 @@ struct AskRequest {
   ComposeOptions compose;
   Sampling sampling;
   const Filter* filter = nullptr;
+  std::stop_token stop{};  // once it is requested, the answer soon ends with kCancelled
 };
 
 std::string_view TierName(Tier tier);  // "memory", "disk", "device", "engine"

@@ -3,7 +3,6 @@
 #include <llama.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -15,13 +14,13 @@
 
 #include "base/llama_runtime.h"
 #include "base/mutex.h"
+#include "embed/bert_encoder.h"
 #include "embed/bert_model.h"
+#include "embed/text_encoder.h"
 
 namespace inferscale {
 namespace {
 
-// Tokens that are computed together: enough to use each weight often, few enough for the L2 cache.
-constexpr size_t kPackTokens = 128;
 constexpr size_t kPackTexts = 64;
 constexpr int32_t kMaxContext = 512;
 
@@ -33,7 +32,6 @@ struct ContextDeleter {
 };
 using ModelPtr = std::unique_ptr<llama_model, ModelDeleter>;
 using ContextPtr = std::unique_ptr<llama_context, ContextDeleter>;
-using TokenList = std::vector<llama_token>;
 
 // llama_batch with owned arrays.
 class Batch {
@@ -99,70 +97,15 @@ Result<ModelPtr> LoadModel(const std::string& path, bool vocab_only) {
   return model;
 }
 
-// Computes the vectors of texts, of any length, in order.
-class TextEncoder {
- public:
-  virtual ~TextEncoder() = default;
-  virtual uint32_t dims() const = 0;
-  virtual size_t max_tokens() const = 0;
-  virtual Result<std::vector<std::vector<float>>> Run(std::span<const TokenList> texts) = 0;
-};
-
-// Where the run of texts from `begin` ends that has at most `tokens` tokens, or one text.
-size_t EndOfPack(std::span<const TokenList> texts, size_t begin, size_t tokens, size_t most) {
+// Where the run of texts from `begin` ends that are computed together.
+size_t EndOfPack(std::span<const TokenList> texts, size_t begin) {
   size_t end = begin;
-  for (size_t total = 0; end < texts.size() && end - begin < most; ++end) {
+  for (size_t total = 0; end < texts.size() && end - begin < kPackTexts; ++end) {
     total += texts[end].size();
-    if (end > begin && total > tokens) break;
+    if (end > begin && total > kPackTokens) break;
   }
   return end;
 }
-
-// Our own kernels. Texts are independent, so threads never wait for each other.
-class BertEncoder final : public TextEncoder {
- public:
-  BertEncoder(std::unique_ptr<BertModel> model, int threads)
-      : model_(std::move(model)), threads_(static_cast<size_t>(threads)) {}
-
-  uint32_t dims() const override { return model_->dims(); }
-  size_t max_tokens() const override { return model_->max_tokens(); }
-
-  Result<std::vector<std::vector<float>>> Run(std::span<const TokenList> texts) override {
-    size_t tokens = 0;
-    for (const TokenList& text : texts) tokens += text.size();
-    const size_t share = std::min(kPackTokens, tokens / threads_);
-    std::vector<std::pair<size_t, size_t>> packs;
-    for (size_t begin = 0; begin < texts.size();) {
-      const size_t end = EndOfPack(texts, begin, share, texts.size());
-      packs.emplace_back(begin, end);
-      begin = end;
-    }
-    std::vector<std::vector<float>> vectors(texts.size());
-    std::atomic<size_t> next = 0;
-    const auto work = [&] {
-      for (size_t i = next++; i < packs.size(); i = next++) {
-        const auto [begin, end] = packs[i];
-        std::ranges::move(model_->Run(texts.subspan(begin, end - begin)),
-                          vectors.begin() + static_cast<ptrdiff_t>(begin));
-      }
-    };
-    std::vector<std::jthread> helpers;
-    while (helpers.size() + 1 < std::min(threads_, packs.size())) {
-      try {
-        helpers.emplace_back(work);
-      } catch (const std::system_error&) {
-        break;  // no thread to be had: the others do its share
-      }
-    }
-    work();
-    helpers.clear();  // waits for them
-    return vectors;
-  }
-
- private:
-  const std::unique_ptr<BertModel> model_;
-  const size_t threads_;
-};
 
 // libllama, for every other model.
 class LlamaEncoder final : public TextEncoder {
@@ -182,7 +125,7 @@ class LlamaEncoder final : public TextEncoder {
     vectors.reserve(texts.size());
     MutexLock lock(mutex_);
     for (size_t begin = 0; begin < texts.size();) {
-      const size_t end = EndOfPack(texts, begin, kPackTokens, kPackTexts);
+      const size_t end = EndOfPack(texts, begin);
       INFERSCALE_TRY(RunPack(texts.subspan(begin, end - begin), vectors));
       begin = end;
     }

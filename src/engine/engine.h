@@ -55,6 +55,9 @@ struct GenerateRequest {
   // number whose prompt begins with the tokens held (prompt and answer) computes only what follows.
   uint64_t session = 0;
   std::string tenant{};  // whose records the spans name, for an engine that stores KV itself
+  // Once it is requested, from any thread, the generation soon ends with kCancelled, also while it
+  // waits for its turn.
+  std::stop_token stop{};
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };

@@ -74,7 +74,7 @@ SqliteFactStore::SqliteFactStore(const Clock& clock, FactStoreOptions options,
                                  std::unique_ptr<SqlDatabase> read)
     : clock_(clock),
       options_(std::move(options)),
-      write_(std::move(write)),
+      writer_(std::move(write)),
       read_(std::move(read)) {}
 
 Result<std::vector<std::string>> SqliteFactStore::FindDuplicates(std::span<const Fact> facts) {
@@ -328,16 +328,14 @@ Result<FactStoreStats> SqliteFactStore::Stats(const Fingerprint& fingerprint) {
 }
 
 Status SqliteFactStore::Compact() {
-  MutexLock write_lock(write_mutex_);
-  MutexLock read_lock(read_mutex_);
-  INFERSCALE_TRY(write_->Exec("VACUUM"));
-  // The log can be truncated only while no other process reads from it.
-  INFERSCALE_ASSIGN(const int64_t busy, write_->QueryInt("PRAGMA wal_checkpoint(TRUNCATE)"));
-  if (busy != 0) {
-    return Fail(Code::kTransient, "{}: another process is using the write-ahead log",
-                write_->path());
-  }
-  return {};
+  return writer_.WithoutTransaction([&](SqlDatabase& db) -> Status {
+    MutexLock read_lock(read_mutex_);
+    INFERSCALE_TRY(db.Exec("VACUUM"));
+    // The log can be truncated only while no other process reads from it.
+    INFERSCALE_ASSIGN(const int64_t busy, db.QueryInt("PRAGMA wal_checkpoint(TRUNCATE)"));
+    if (busy == 0) return {};
+    return Fail(Code::kTransient, "{}: another process is using the write-ahead log", db.path());
+  });
 }
 
 Status SqliteFactStore::Verify() {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/sql_writer.h"
 #include "base/sqlite.h"
 #include "memory/fact_store.h"
 
@@ -130,14 +131,9 @@ class SqliteFactStore final : public FactStore {
   }
   // The setting's number; a new one if it is named for the first time.
   Result<int64_t> SettingId(const Fingerprint& fingerprint, const Hash128& encoding);
-  // Runs `body` on the writing connection in a transaction, and commits if it succeeds.
   template <typename Body>
-  std::invoke_result_t<Body, SqlDatabase&> Write(const Body& body) EXCLUDES(write_mutex_) {
-    MutexLock lock(write_mutex_);
-    INFERSCALE_ASSIGN(SqlTransaction transaction, SqlTransaction::Begin(*write_));
-    auto result = body(*write_);
-    if (result) INFERSCALE_TRY(transaction.Commit());
-    return result;
+  std::invoke_result_t<Body, SqlDatabase&> Write(const Body& body) {
+    return writer_.Write(body);
   }
   template <typename Body>
   std::invoke_result_t<Body, SqlDatabase&> Read(const Body& body) EXCLUDES(read_mutex_) {
@@ -147,9 +143,8 @@ class SqliteFactStore final : public FactStore {
 
   const Clock& clock_;
   const FactStoreOptions options_;
-  Mutex write_mutex_;  // taken before read_mutex_ where both are needed
+  SqlWriter writer_;
   Mutex read_mutex_;
-  std::unique_ptr<SqlDatabase> write_ GUARDED_BY(write_mutex_);
   std::unique_ptr<SqlDatabase> read_ GUARDED_BY(read_mutex_);
 };
 

@@ -84,8 +84,8 @@ class Completions {
     }
     const auto tokens = engine_.format().Plain(request->prompt);
     if (!tokens) return responder.Send(ErrorAnswer(tokens.error()));
-    const auto generation =
-        engine_.Start({{*tokens, {}}, request->sampling, /*session=*/0, call.caller.tenant});
+    const auto generation = engine_.Start(
+        {{*tokens, {}}, request->sampling, /*session=*/0, call.caller.tenant, responder.gone()});
     if (!generation) return responder.Send(ErrorAnswer(generation.error()));
     const AnswerHead head{NewAnswerId("cmpl"), model_, clock_.NowMs() / 1000};
     if (request->stream) {
@@ -101,10 +101,10 @@ class Completions {
     for (;;) {
       const auto piece = generation.Next();
       if (!piece) return responder.Send(ErrorAnswer(piece.error()));
-      if (responder.Gone()) return;
       if (!*piece) break;
       text += **piece;
     }
+    if (generation.finish_reason() == FinishReason::kCancelled) return;  // nobody listens
     responder.Send(200,
                    Part(head, text, FinishToJson(generation.finish_reason()), &generation.stats()));
   }
@@ -115,10 +115,10 @@ class Completions {
     for (;;) {
       const auto piece = generation.Next();
       if (!piece) return stream.Fail(piece.error());
-      if (responder.Gone()) return;
       if (!*piece) break;
       if (!stream.Send(Part(head, **piece, nullptr, nullptr))) return;
     }
+    if (generation.finish_reason() == FinishReason::kCancelled) return;  // nobody listens
     if (!stream.Send(Part(head, "", FinishToJson(generation.finish_reason()), nullptr))) return;
     if (include_usage) stream.Send(UsagePart(head, kObject, generation.stats()));
     stream.End();

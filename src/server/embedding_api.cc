@@ -73,7 +73,8 @@ void Answer(Embedder& embedder, const Call& call, HttpResponder& responder) {
   json::array data;
   uint64_t tokens = 0;
   const std::span<const std::string> texts = request->texts;
-  for (size_t begin = 0; begin < texts.size() && !responder.Gone(); begin += kBatch) {
+  for (size_t begin = 0; begin < texts.size() && !responder.gone().stop_requested();
+       begin += kBatch) {
     const auto batch = texts.subspan(begin, std::min(kBatch, texts.size() - begin));
     const auto vectors = embedder.Embed(batch);
     if (!vectors) return responder.Send(ErrorAnswer(vectors.error()));

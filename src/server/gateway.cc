@@ -63,7 +63,7 @@ class Counted final : public HttpResponder {
     return responder_.StartEvents();
   }
   bool SendEvent(std::string_view data) override { return responder_.SendEvent(data); }
-  bool Gone() override { return responder_.Gone(); }
+  std::stop_token gone() const override { return responder_.gone(); }
 
  private:
   HttpResponder& responder_;
@@ -194,10 +194,11 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   if (!mode) return SendError(mode.error(), responder);
   chat->ask.mode = *mode;
   chat->ask.filter = &chat->filter;
+  chat->ask.stop = responder.gone();
   const AnswerHead head{NewAnswerId("chatcmpl"), model_, clock_.NowMs() / 1000};
   EventStream stream(responder, ChatFirstChunk(head));
   const auto answer = dialogues_.Ask(chat->ask, [&](std::string_view text) {
-    return !responder.Gone() && (!chat->stream || stream.Send(ChatTextChunk(head, text)));
+    return !chat->stream || stream.Send(ChatTextChunk(head, text));
   });
   if (!answer) return stream.Fail(answer.error());
   AnswerRecord put_in = MakeAnswerRecord(chat->ask.mode, *answer);

@@ -8,6 +8,7 @@
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -35,6 +36,8 @@ using Parser = http::request_parser<http::string_body>;
 using Protocol = asio::generic::stream_protocol;
 
 constexpr std::string_view kServerName = "inferscale";
+// How often it is looked whether those who wait for an answer are still there.
+constexpr std::chrono::milliseconds kWatch{200};
 
 // One connection: requests one after another, in a thread of its own.
 class Session final : public HttpResponder {
@@ -65,7 +68,19 @@ class Session final : public HttpResponder {
     stopping_ = true;
     if (waiting_) socket_.Cancel();
   }
-  void Abort() { socket_.Cancel(); }
+  void Abort() {
+    socket_.Cancel();
+    MutexLock lock(mutex_);
+    gone_.request_stop();
+  }
+  // Tells the request's handler if its client is gone.
+  void Watch() {
+    MutexLock lock(mutex_);
+    if (!answering_) return;
+    // Bytes that wait to be read, as the end of a TLS session does, hide no end here.
+    pollfd state{stream().socket().native_handle(), POLLRDHUP, 0};
+    if (::poll(&state, 1, 0) > 0) gone_.request_stop();
+  }
 
   using HttpResponder::Send;
   void Send(const HttpAnswer& answer) override {
@@ -109,11 +124,9 @@ class Session final : public HttpResponder {
     });
   }
 
-  bool Gone() override {
-    if (aborted_ || !socket_.sound()) return true;
-    // Bytes that wait to be read, as the end of a TLS session does, hide no end here.
-    pollfd state{stream().socket().native_handle(), POLLRDHUP, 0};
-    return ::poll(&state, 1, 0) > 0;
+  std::stop_token gone() const override {
+    MutexLock lock(mutex_);
+    return gone_.get_token();
   }
 
  private:
@@ -123,7 +136,9 @@ class Session final : public HttpResponder {
     if (!ShakeHands()) return stream().close();
     while (ReadRequest()) {
       answered_ = streaming_ = false;
+      SetAnswering(true);
       handler_(request_, *this);
+      SetAnswering(false);
       if (streaming_) {
         Write([&](auto& done) {
           asio::async_write(stream(), http::make_chunk_last(),
@@ -150,6 +165,14 @@ class Session final : public HttpResponder {
     waiting_ = false;
     keep_alive_ = !stopping_;
     return awaited;
+  }
+
+  void SetAnswering(bool answering) {
+    MutexLock lock(mutex_);
+    answering_ = answering;
+    if (!answering) return;
+    gone_ = std::stop_source();
+    if (aborted_) gone_.request_stop();
   }
 
   bool ShakeHands() {
@@ -244,7 +267,9 @@ class Session final : public HttpResponder {
   bool keep_alive_ = true;
   bool answered_ = false;
   bool streaming_ = false;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  std::stop_source gone_ GUARDED_BY(mutex_);  // of the request that is being answered
+  bool answering_ GUARDED_BY(mutex_) = false;
   bool waiting_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::atomic<bool> done_{false};
@@ -261,7 +286,10 @@ Result<asio::ip::address> ParseAddress(const std::string& host) {
 class HttpServerImpl final : public HttpServer {
  public:
   HttpServerImpl(HttpServerOptions options, HttpHandler handler)
-      : options_(std::move(options)), handler_(std::move(handler)), acceptor_(context_) {}
+      : options_(std::move(options)),
+        handler_(std::move(handler)),
+        acceptor_(context_),
+        watch_(context_) {}
 
   Status Open() {
     INFERSCALE_TRY(Reload());
@@ -280,6 +308,7 @@ class HttpServerImpl final : public HttpServer {
 
   void Run(const std::stop_token& stop) override {
     Accept();
+    WatchOn();
     {
       const std::stop_callback stopped(stop, [this] { context_.stop(); });
       if (!stop.stop_requested()) context_.run();
@@ -290,6 +319,7 @@ class HttpServerImpl final : public HttpServer {
     for (const auto& session : sessions_) session->Stop();
     const auto until = HttpClock::now() + options_.drain;
     while (Reap() > 0 && HttpClock::now() < until) {
+      for (const auto& session : sessions_) session->Watch();
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     aborted_ = true;
@@ -347,6 +377,15 @@ class HttpServerImpl final : public HttpServer {
         });
   }
 
+  void WatchOn() {
+    watch_.expires_after(kWatch);
+    watch_.async_wait([this](beast::error_code error) {
+      if (error) return;
+      for (const auto& session : sessions_) session->Watch();
+      WatchOn();
+    });
+  }
+
   void Take(std::unique_ptr<Session> session) {
     std::shared_ptr<asio::ssl::context> tls;
     {
@@ -378,6 +417,7 @@ class HttpServerImpl final : public HttpServer {
   asio::io_context context_{1};
   std::unique_ptr<SocketFile> socket_file_;  // if it listens on one
   asio::basic_socket_acceptor<Protocol> acceptor_;
+  asio::steady_timer watch_;
   uint16_t port_ = 0;
   std::atomic<bool> aborted_{false};
   std::list<std::unique_ptr<Session>> sessions_;  // of the thread in Run

@@ -70,8 +70,9 @@ class HttpResponder {
   // False once the client is gone or too slow: nothing more reaches it.
   virtual bool StartEvents() = 0;
   virtual bool SendEvent(std::string_view data) = 0;
-  // The client has closed its connection, or the server stops and waits no longer.
-  virtual bool Gone() = 0;
+  // Requested soon after the client has closed its connection (also if only its half of it), and
+  // when the server stops and waits no longer. By another thread: what it calls must not block.
+  virtual std::stop_token gone() const = 0;
 };
 
 // Called by a thread of the connection's, several at a time. The stream ends when it returns.

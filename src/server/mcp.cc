@@ -50,7 +50,7 @@ class Kept final : public HttpResponder {
   void Send(const HttpAnswer& answer) override { answer_ = answer; }
   bool StartEvents() override { return false; }
   bool SendEvent(std::string_view) override { return false; }
-  bool Gone() override { return false; }
+  std::stop_token gone() const override { return {}; }
 
   const HttpAnswer& answer() const { return answer_; }
 

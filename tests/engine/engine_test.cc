@@ -408,6 +408,24 @@ TEST_F(EngineTest, CancelEndsAGeneration) {
   EXPECT_LT(answer->tokens.size(), 2000U);
 }
 
+TEST_F(EngineTest, WhatWaitsForASlotCanBeStopped) {
+  std::vector<std::unique_ptr<Generation>> running;
+  for (int i = 0; i < 4; ++i) {  // in all slots
+    running.push_back(engine_->Start(Request({.tokens = Tokens(10), .spans = {}}, 2000)).value());
+  }
+  std::stop_source stop;
+  GenerateRequest request = Request({.tokens = Tokens(10), .spans = {}}, 5);
+  request.stop = stop.get_token();
+  auto generation = engine_->Start(std::move(request));
+  ASSERT_TRUE(generation);
+  std::jthread stopper([&] { stop.request_stop(); });
+  const auto answer = ReadAll(**generation);
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->reason, FinishReason::kCancelled);
+  EXPECT_TRUE(answer->tokens.empty());
+  for (const auto& other : running) other->Cancel();
+}
+
 TEST_F(EngineTest, DroppedGenerationsFreeTheirSlots) {
   for (int i = 0; i < 20; ++i) {
     auto generation = engine_->Start(Request({.tokens = Tokens(10), .spans = {}}, 2000));

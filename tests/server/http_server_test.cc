@@ -9,6 +9,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <semaphore>
 
 #include "server/certificate.h"
 #include "server/http_world.h"
@@ -106,7 +107,7 @@ TEST_P(HttpServerTest, AReaderWhoIsGoneIsNoticed) {
   std::atomic<bool> ended{false};
   Serve([&](const HttpRequest&, HttpResponder& responder) {
     responder.StartEvents();
-    while (!responder.Gone() && responder.SendEvent("tick")) {
+    while (!responder.gone().stop_requested() && responder.SendEvent("tick")) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     ended = true;
@@ -117,6 +118,30 @@ TEST_P(HttpServerTest, AReaderWhoIsGoneIsNoticed) {
   EXPECT_FALSE(ended);
   client.CloseInOrder();
   while (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+// A handler that waits for something else, and writes nothing.
+TEST_P(HttpServerTest, WhoWaitsForAnAnswerMayGo) {
+  std::binary_semaphore begun{0};
+  std::binary_semaphore ended{0};
+  Serve([&](const HttpRequest&, HttpResponder& responder) {
+    std::binary_semaphore gone{0};
+    const std::stop_callback on_gone(responder.gone(), [&] { gone.release(); });
+    begun.release();
+    gone.acquire();
+    ended.release();
+  });
+  Client client = server_->Connect();
+  client.Send(HttpGet("/"));
+  begun.acquire();
+  EXPECT_FALSE(ended.try_acquire());
+  client.CloseInOrder();
+  ended.acquire();
+  Client another = server_->Connect();  // the server itself ends what waits when it stops
+  another.Send(HttpGet("/"));
+  begun.acquire();
+  server_.reset();
+  EXPECT_TRUE(ended.try_acquire());
 }
 
 TEST_P(HttpServerTest, ASlowReaderIsGivenUp) {
@@ -142,7 +167,7 @@ TEST_P(HttpServerTest, StoppingLetsAnswersEndAndAbortsTheRest) {
   Serve([&](const HttpRequest& request, HttpResponder& responder) {
     ++begun;
     const bool endless = request.path == "/endless";
-    while (!responder.Gone() && (endless || !may_end)) {
+    while (!responder.gone().stop_requested() && (endless || !may_end)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     responder.Send(200, "done");

@@ -14,7 +14,7 @@ class Recorder final : public HttpResponder {
   void Send(const HttpAnswer& answer) override { answer_ = answer; }
   bool StartEvents() override { return true; }
   bool SendEvent(std::string_view) override { return true; }
-  bool Gone() override { return false; }
+  std::stop_token gone() const override { return {}; }
   HttpAnswer answer_;
 };
 

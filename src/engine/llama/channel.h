@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,8 @@ class Channel {
 
 class ChannelGeneration final : public Generation {
  public:
-  explicit ChannelGeneration(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+  ChannelGeneration(std::shared_ptr<Channel> channel, const std::stop_token& stop)
+      : channel_(std::move(channel)), on_stop_(stop, CancelChannel{channel_.get()}) {}
   ~ChannelGeneration() override { channel_->Cancel(); }
 
   Result<std::optional<std::string>> Next() override { return channel_->Read(end_); }
@@ -51,8 +53,14 @@ class ChannelGeneration final : public Generation {
   const std::vector<Token>& tokens() const override { return end_.tokens; }
 
  private:
+  struct CancelChannel {
+    Channel* channel;
+    void operator()() const { channel->Cancel(); }
+  };
+
   std::shared_ptr<Channel> channel_;
   GenerationEnd end_;
+  std::stop_callback<CancelChannel> on_stop_;
 };
 
 }  // namespace inferscale

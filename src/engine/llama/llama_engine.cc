@@ -204,9 +204,10 @@ Result<std::unique_ptr<Generation>> LlamaEngine::Start(GenerateRequest request) 
   if (const std::string& text = request.sampling.grammar; !text.empty()) {
     INFERSCALE_ASSIGN(grammar, Grammar::Parse(llama_model_get_vocab(model_.get()), text));
   }
+  const std::stop_token stop = request.stop;
   auto task = std::make_unique<Task>(std::move(request));
   task->grammar = std::move(grammar);
-  auto generation = std::make_unique<ChannelGeneration>(task->channel);
+  auto generation = std::make_unique<ChannelGeneration>(task->channel, stop);
   INFERSCALE_TRY(scheduler_->Submit(std::move(task)));
   return generation;
 }

@@ -85,6 +85,7 @@ Result<std::optional<std::string>> VllmGeneration::NextEvent() {
 }
 
 Result<std::string> VllmGeneration::ReadPart() {
+  const std::stop_callback cancel(request_.stop, [stream = stream_.get()] { stream->Cancel(); });
   INFERSCALE_ASSIGN(const unsigned status, stream_->Status());
   refused_ = status != 200;
   if (refused_) {
@@ -145,6 +146,10 @@ Result<std::optional<std::string>> VllmGeneration::Next() {
     auto part = ReadPart();
     if (!part) {
       const Error& error = part.error();
+      if (error.code == Code::kCancelled) {
+        Cancel();
+        break;
+      }
       if (error.code == Code::kTransient || error.code == Code::kCorrupt) {
         server_->Report(refused_ ? VllmServer::Outcome::kErred : VllmServer::Outcome::kGone);
       }

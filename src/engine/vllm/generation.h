@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct VllmRequest {
   };
   std::vector<Range> planned;  // tokens to be injected, sorted
   std::chrono::milliseconds silence{0};
+  std::stop_token stop;
 };
 
 class VllmGeneration final : public Generation {

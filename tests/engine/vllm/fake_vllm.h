@@ -37,6 +37,7 @@ class FakeVllm {
     std::atomic<bool> break_after_first{false};
     std::atomic<size_t> cut{0};        // bytes of a piece of a stream's body; 0: an event at a time
     std::atomic<bool> endless{false};  // text until the client goes
+    std::atomic<bool> waits{false};    // no event until the client goes
     std::string text = "Hello, \xc3\xa9t\xc3\xa9!";
     std::string fingerprint = "000102030405060708090a0b0c0d0e0f";
     std::function<void(const Object& op, const std::vector<int>& prompt)> on_op;
@@ -234,6 +235,11 @@ class FakeVllm {
     http::response_serializer<http::empty_body> serializer(response);
     boost::beast::error_code error;
     http::write_header(socket, serializer, error);
+    if (behaviour_.waits) {
+      while (Send(socket, ": \n")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      Note("gone");
+      return false;
+    }
     std::string events;
     std::string pending;  // of a character
     for (const int id : Tokenize(behaviour_.text)) {

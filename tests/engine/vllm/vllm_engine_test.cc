@@ -317,6 +317,20 @@ TEST_F(VllmEngineTest, CancellingClosesTheConnection) {
   while (server_.Count("gone") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
+TEST_F(VllmEngineTest, WhatWaitsInTheServerCanBeStopped) {
+  Open();
+  server_.be().waits = true;
+  std::stop_source stop;
+  GenerateRequest request = Ask();
+  request.stop = stop.get_token();
+  auto generation = engine_->Start(std::move(request));
+  ASSERT_TRUE(generation);
+  std::jthread stopper([&] { stop.request_stop(); });
+  EXPECT_EQ((*generation)->Next().value(), std::nullopt);
+  EXPECT_EQ((*generation)->finish_reason(), FinishReason::kCancelled);
+  while (server_.Count("gone") == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
 TEST_F(VllmEngineTest, EncodesBehindThePrefixWithKeys) {
   Open();
   EncodeRequest request;
