@@ -190,8 +190,15 @@ std::unordered_set<int64_t> AppImpl::Excluded(const AskRequest& request, const R
   return rows;
 }
 
+Result<MemoryMode> AppImpl::ModeFor(const AskRequest& request, size_t facts, bool first_turn) {
+  if (request.mode != MemoryMode::kAuto) return request.mode;
+  // What a conversation holds stands before a later turn's facts, as a window does.
+  if (first_turn && facts < options_.auto_facts) return MemoryMode::kText;
+  INFERSCALE_ASSIGN(const auto verdict, Verdict());
+  return verdict && !verdict->passed ? MemoryMode::kText : MemoryMode::kKv;
+}
+
 Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* held) {
-  if (request.mode == MemoryMode::kAuto) return Fail(Code::kInternal, "a mode was not resolved");
   Prepared prepared;
   ComposeOptions options = request.compose;
   engine_->format().Expect(request.question);  // while it is embedded
@@ -220,6 +227,9 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
                      const auto tokens = fact_tokens_->Get(fact);
                      return tokens ? static_cast<uint32_t>((*tokens)->size()) : UINT32_MAX / 2;
                    });
+  size_t facts = 0;
+  for (const Piece& piece : pieces) facts += piece.count;
+  INFERSCALE_ASSIGN(prepared.mode, ModeFor(request, facts, first_turn));
   std::vector<Token> tail = longest_tail;
   if (!first_turn && pieces.empty()) {
     INFERSCALE_ASSIGN(tail, TailTokens(request, held, false));
@@ -232,7 +242,7 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
   for (int round = 1;; ++round) {
     INFERSCALE_ASSIGN(Composition composition, Compose(opening, pieces, tail, recall.kv,
                                                        recall.hits, options, *fact_tokens_));
-    if (request.mode != MemoryMode::kKv) composition.spans.clear();
+    if (prepared.mode != MemoryMode::kKv) composition.spans.clear();
     prepared.times.compose_ms += watch.LapMs();
     std::unordered_map<Hash128, Tier> tiers;
     prepared.prompt.spans = held == nullptr ? std::vector<PromptSpan>{} : held->spans;
@@ -262,6 +272,7 @@ Result<Answer> AppImpl::Generate(Prepared prepared, const AskRequest& request, u
                                  const Stopwatch& since_question, const OnText& on_text,
                                  std::vector<Token>* generated) {
   Answer answer;
+  answer.mode = prepared.mode;
   answer.facts = std::move(prepared.facts);
   answer.times = prepared.times;
   const double before_engine_ms = since_question.Ms();

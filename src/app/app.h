@@ -63,13 +63,17 @@ struct AppOptions {
   WindowStrategy window;
   uint32_t episode_facts = 3;
   ComposeOptions compose;
+  // What mode auto takes as too few to inject: few facts are quick to compute, and their KV comes
+  // less near to it (docs/quality.md).
+  uint32_t auto_facts = 15;
 };
 
 // What has to be opened: adding needs no language model, listing no model at all.
 enum class Need : uint8_t { kFacts, kSearch, kAnswer };
 
 // How memory reaches the model: as KV where there is KV; as text, the same composition computed
-// whole; not at all; or as App::Resolve says.
+// whole; not at all; or as is better: text if the quality gate failed KV for this model and these
+// settings, or a prompt has fewer than AppOptions::auto_facts facts, else KV.
 enum class MemoryMode : uint8_t { kKv, kText, kNone, kAuto };
 std::string_view MemoryModeName(MemoryMode mode);  // "kv", "text", "none", "auto"
 Result<MemoryMode> ParseMemoryMode(std::string_view name);
@@ -87,7 +91,7 @@ struct AskRequest {
   // the question, is computed with it, and is not searched for. A Conversation reads it only where
   // it begins, or begins anew.
   std::vector<PastTurn> before{};
-  MemoryMode mode = MemoryMode::kKv;  // not kAuto: Resolve it first
+  MemoryMode mode = MemoryMode::kKv;
   ComposeOptions compose;
   Sampling sampling;
   const Filter* filter = nullptr;
@@ -119,6 +123,7 @@ struct AskTimes {
 struct Answer {
   std::string text;
   FinishReason finish = FinishReason::kStop;
+  MemoryMode mode = MemoryMode::kNone;  // never kAuto
   bool restarted = false;  // a conversation began anew with this answer: its context was full, or
                            // a fact that it had read was changed or deleted
   std::vector<UsedFact> facts;  // in the order of the prompt
@@ -263,8 +268,6 @@ class App {
   // What a verdict is kept under: names the model and all settings that it depends on, and is the
   // same for all data directories.
   virtual Hash128 VerdictId() const = 0;
-  // kAuto becomes kText if the verdict is that KV is too far from it, else kKv; the others stay.
-  virtual Result<MemoryMode> Resolve(MemoryMode mode) = 0;
 
   // The composition that Ask would use, with its KV pinned; for measuring.
   virtual Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,

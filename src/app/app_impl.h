@@ -25,6 +25,7 @@ namespace inferscale {
 
 // A prompt on its way to the engine: the composition, its pins, and what a user is told of it.
 struct Prepared {
+  MemoryMode mode = MemoryMode::kNone;  // what became of kAuto
   Prompt prompt;
   std::vector<UsedFact> facts;
   AskTimes times;
@@ -69,7 +70,6 @@ class AppImpl final : public App {
   Result<std::vector<InferredFact>> AddInferred(std::span<const Fact> messages) override;
   Result<std::optional<GateVerdict>> Verdict() override;
   Hash128 VerdictId() const override;
-  Result<MemoryMode> Resolve(MemoryMode mode) override;
   Result<Prompt> ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,
                                AskTimes* times) override;
 
@@ -130,6 +130,8 @@ class AppImpl final : public App {
   // ---- answer.cc ---------------------------------------------------------------------------
   Result<Recall> Retrieve(const AskRequest& request, const ComposeOptions& options,
                           const HeldTurns* held, AskTimes& times);
+  // What kAuto is for a prompt of so many facts.
+  Result<MemoryMode> ModeFor(const AskRequest& request, size_t facts, bool first_turn);
   // Rows that must not come in: what the conversation holds and what the filter keeps out.
   static std::unordered_set<int64_t> Excluded(const AskRequest& request, const Recall& recall,
                                               const HeldTurns* held);

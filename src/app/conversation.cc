@@ -120,7 +120,8 @@ class ConversationImpl final : public Conversation {
   inline static const HeldTurns kNothing;
 
   bool NeedsWarming(const AskRequest& request) const {
-    return request.mode == MemoryMode::kKv && app_.engine().info().cache_block_tokens > 1;
+    const bool kv = request.mode == MemoryMode::kKv || request.mode == MemoryMode::kAuto;
+    return kv && app_.engine().info().cache_block_tokens > 1;
   }
   void AwaitWarming() {
     if (warming_.joinable()) warming_.join();

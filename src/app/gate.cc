@@ -261,10 +261,4 @@ Result<std::optional<GateVerdict>> AppImpl::Verdict() {
   return facts_->GetVerdict(VerdictId());
 }
 
-Result<MemoryMode> AppImpl::Resolve(MemoryMode mode) {
-  if (mode != MemoryMode::kAuto) return mode;
-  INFERSCALE_ASSIGN(const auto verdict, Verdict());
-  return verdict && !verdict->passed ? MemoryMode::kText : MemoryMode::kKv;
-}
-
 }  // namespace inferscale

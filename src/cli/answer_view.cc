@@ -42,7 +42,7 @@ boost::json::object TokensToJson(const GenerateStats& stats) {
           {"prefilled", stats.prefilled_tokens}, {"generated", stats.generated_tokens}};
 }
 
-boost::json::object AnswerToJson(const Answer& answer, MemoryMode mode) {
+boost::json::object AnswerToJson(const Answer& answer) {
   boost::json::array facts;
   for (const UsedFact& used : answer.facts) {
     boost::json::object item = FactToJson(used.fact);
@@ -55,7 +55,7 @@ boost::json::object AnswerToJson(const Answer& answer, MemoryMode mode) {
   }
   return {{"answer", answer.text},
           {"finish", FinishName(answer.finish)},
-          {"mode", MemoryModeName(mode)},
+          {"mode", MemoryModeName(answer.mode)},
           {"facts", std::move(facts)},
           {"tokens", TokensToJson(answer.stats)},
           {"times", TimesToJson(answer.times)}};

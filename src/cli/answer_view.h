@@ -18,7 +18,7 @@ double OtherMs(const AskTimes& times);
 boost::json::object TimesToJson(const AskTimes& times);
 boost::json::object TokensToJson(const GenerateStats& stats);
 // {"answer","finish","mode","facts":[...],"tokens":{...},"times":{...}}
-boost::json::object AnswerToJson(const Answer& answer, MemoryMode mode);
+boost::json::object AnswerToJson(const Answer& answer);
 
 // Which facts, with score, where their KV came from and their tokens.
 Table ExplainFacts(const std::vector<UsedFact>& facts);

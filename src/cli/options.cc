@@ -161,6 +161,11 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
       ->group(prompt)
       ->check(count)
       ->type_name("N");
+  Add(root, "--auto-facts", app.auto_facts,
+      "Mode auto injects no KV into a prompt of fewer facts than N")
+      ->group(prompt)
+      ->check(count)
+      ->type_name("N");
   Add(root, "--window", options->window,
       "What facts are encoded behind: anchor(N), window(N), session, neighbours(N) or isolated")
       ->capture_default_str()

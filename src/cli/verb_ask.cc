@@ -34,7 +34,7 @@ Result<int> Run(const Args& args, const Options& options) {
   AskRequest request;
   request.scope = options.scope;
   request.question = args.question;
-  INFERSCALE_ASSIGN(request.mode, app->Resolve(args.mode));
+  request.mode = args.mode;
   request.compose = options.app.compose;
   request.sampling = args.sampling;
   request.filter = &filter;
@@ -46,7 +46,7 @@ Result<int> Run(const Args& args, const Options& options) {
     return !Interrupted();
   }));
   if (options.json()) {
-    PrintJson(AnswerToJson(answer, request.mode));
+    PrintJson(AnswerToJson(answer));
   } else {
     Print("\n");
     if (args.explain) Explain(answer);

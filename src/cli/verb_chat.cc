@@ -26,9 +26,8 @@ int64_t NowMs() { return SystemClock().NowMs(); }
 
 class Chat {
  public:
-  Chat(const Args& args, MemoryMode mode, const Options& options, App& app)
+  Chat(const Args& args, const Options& options, App& app)
       : args_(args),
-        mode_(mode),
         options_(options),
         app_(app),
         conversation_(app.StartConversation()),
@@ -103,7 +102,7 @@ class Chat {
     AskRequest request;
     request.scope = options_.scope;
     request.question = question;
-    request.mode = mode_;
+    request.mode = args_.mode;
     request.compose = options_.app.compose;
     request.sampling = args_.sampling;
     request.filter = &filter_;
@@ -146,7 +145,6 @@ class Chat {
   }
 
   const Args& args_;
-  const MemoryMode mode_;  // resolved
   const Options& options_;
   App& app_;
   std::unique_ptr<Conversation> conversation_;
@@ -162,8 +160,7 @@ Result<int> Run(const Args& args, const Options& options) {
   if (options.scope.user == "*") return Fail(Code::kInvalid, "chat needs one --user, not '*'");
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kAnswer));
   if (args.remember) app->StartBackgroundEncoding();
-  INFERSCALE_ASSIGN(const MemoryMode mode, app->Resolve(args.mode));
-  Chat chat(args, mode, options, *app);
+  Chat chat(args, options, *app);
   INFERSCALE_TRY(chat.Start());
   return chat.Loop();
 }

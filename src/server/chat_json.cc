@@ -107,7 +107,7 @@ Status ReadMemory(const Members& root, ChatRequest& request) {
 
 // ---- writing -----------------------------------------------------------------------------------
 
-json::object Memory(const Answer& answer, MemoryMode mode) {
+json::object Memory(const Answer& answer) {
   json::array facts;
   for (const UsedFact& used : answer.facts) {
     facts.push_back({{"id", used.fact.id},
@@ -118,7 +118,7 @@ json::object Memory(const Answer& answer, MemoryMode mode) {
                      {"tier", used.injected ? json::value(TierName(used.tier)) : nullptr}});
   }
   const AskTimes& times = answer.times;
-  return {{"mode", MemoryModeName(mode)},
+  return {{"mode", MemoryModeName(answer.mode)},
           {"facts", std::move(facts)},
           {"injected_tokens", answer.stats.injected_tokens},
           {"injected_is_planned", answer.stats.injected_is_planned},
@@ -164,14 +164,14 @@ Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& de
   return request;
 }
 
-std::string ChatAnswer(const AnswerHead& head, const Answer& answer, MemoryMode mode) {
+std::string ChatAnswer(const AnswerHead& head, const Answer& answer) {
   json::object out = HeadToJson(head, "chat.completion");
   out["choices"] = json::array{{{"index", 0},
                                 {"message", {{"role", "assistant"}, {"content", answer.text}}},
                                 {"logprobs", nullptr},
                                 {"finish_reason", FinishToJson(answer.finish)}}};
   out["usage"] = UsageToJson(answer.stats);
-  out["inferscale"] = Memory(answer, mode);
+  out["inferscale"] = Memory(answer);
   return json::serialize(out);
 }
 
@@ -183,9 +183,9 @@ std::string ChatTextChunk(const AnswerHead& head, std::string_view text) {
   return json::serialize(Chunk(head, {{"content", text}}, nullptr));
 }
 
-std::string ChatLastChunk(const AnswerHead& head, const Answer& answer, MemoryMode mode) {
+std::string ChatLastChunk(const AnswerHead& head, const Answer& answer) {
   json::object chunk = Chunk(head, {}, FinishToJson(answer.finish));
-  chunk["inferscale"] = Memory(answer, mode);
+  chunk["inferscale"] = Memory(answer);
   return json::serialize(chunk);
 }
 

@@ -24,10 +24,10 @@ struct ChatRequest {
 // what is wrong with the body, without its text; kUnsupported what is not supported.
 Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& defaults);
 
-std::string ChatAnswer(const AnswerHead& head, const Answer& answer, MemoryMode mode);
+std::string ChatAnswer(const AnswerHead& head, const Answer& answer);
 std::string ChatFirstChunk(const AnswerHead& head);
 std::string ChatTextChunk(const AnswerHead& head, std::string_view text);
-std::string ChatLastChunk(const AnswerHead& head, const Answer& answer, MemoryMode mode);
+std::string ChatLastChunk(const AnswerHead& head, const Answer& answer);
 std::string ChatUsageChunk(const AnswerHead& head, const Answer& answer);
 
 }  // namespace inferscale

@@ -190,9 +190,6 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   if (chat->remember && call.caller.access < Access::kWrite) {
     return responder.Send(ErrorAnswer(403, "'memory.remember' needs a key with access to write"));
   }
-  const auto mode = app_.Resolve(chat->ask.mode);
-  if (!mode) return SendError(mode.error(), responder);
-  chat->ask.mode = *mode;
   chat->ask.filter = &chat->filter;
   chat->ask.stop = responder.gone();
   const AnswerHead head{NewAnswerId("chatcmpl"), model_, clock_.NowMs() / 1000};
@@ -201,7 +198,7 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
     return !chat->stream || stream.Send(ChatTextChunk(head, text));
   });
   if (!answer) return stream.Fail(answer.error());
-  AnswerRecord put_in = MakeAnswerRecord(chat->ask.mode, *answer);
+  AnswerRecord put_in = MakeAnswerRecord(*answer);
   if (audit_ > 0) Audit(head.id, chat->ask, put_in);
   if (call.record != nullptr) call.record->answer = std::move(put_in);
   if (answer->finish == FinishReason::kCancelled) return;  // nobody listens
@@ -211,8 +208,8 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
       spdlog::warn("a turn was not remembered: {}", added.error().message);
     }
   }
-  if (!chat->stream) return responder.Send(200, ChatAnswer(head, *answer, chat->ask.mode));
-  if (!stream.Send(ChatLastChunk(head, *answer, chat->ask.mode))) return;
+  if (!chat->stream) return responder.Send(200, ChatAnswer(head, *answer));
+  if (!stream.Send(ChatLastChunk(head, *answer))) return;
   if (chat->include_usage) stream.Send(ChatUsageChunk(head, *answer));
   stream.End();
 }
@@ -223,7 +220,7 @@ void Gateway::Audit(const std::string& answer_id, const AskRequest& request,
   const Status kept = app_.audit()->Add({.at_ms = clock_.NowMs(),
                                          .answer = answer_id,
                                          .scope = request.scope,
-                                         .mode = std::string(MemoryModeName(request.mode)),
+                                         .mode = std::string(MemoryModeName(put_in.mode)),
                                          .injected_tokens = put_in.stats.injected_tokens,
                                          .held_tokens = put_in.stats.cached_tokens,
                                          .computed_tokens = put_in.stats.prefilled_tokens,

@@ -12,8 +12,8 @@ size_t IdsOf(const RequestRecord& record) {
 
 }  // namespace
 
-AnswerRecord MakeAnswerRecord(MemoryMode mode, const Answer& answer) {
-  AnswerRecord record{mode, answer.times.first_token_ms, answer.stats, {}, {}};
+AnswerRecord MakeAnswerRecord(const Answer& answer) {
+  AnswerRecord record{answer.mode, answer.times.first_token_ms, answer.stats, {}, {}};
   for (const UsedFact& used : answer.facts) {
     (used.injected ? record.injected : record.prefilled).push_back(used.fact.id);
   }

@@ -20,7 +20,7 @@ struct AnswerRecord {
   std::vector<std::string> injected;   // ids of facts whose KV was written into the context
   std::vector<std::string> prefilled;  // and of those that were computed
 };
-AnswerRecord MakeAnswerRecord(MemoryMode mode, const Answer& answer);
+AnswerRecord MakeAnswerRecord(const Answer& answer);
 
 struct RequestRecord {
   uint64_t number = 0;  // given by the log; rising

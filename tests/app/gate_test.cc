@@ -81,6 +81,30 @@ class GateTest : public testing::Test {
     verdict.passed = passed;
     return verdict;
   }
+  void Remember(int facts) {
+    std::vector<Fact> list(static_cast<size_t>(facts));
+    for (int i = 0; i < facts; ++i) {
+      list[static_cast<size_t>(i)].scope.user = "ana";
+      list[static_cast<size_t>(i)].text = "fact number " + std::to_string(i);
+    }
+    ASSERT_TRUE(app_->Add(list).has_value());
+    ASSERT_TRUE(app_->EncodePending(nullptr, {}).has_value());
+  }
+  static AskRequest Question(MemoryMode mode, uint32_t facts) {
+    AskRequest request;
+    request.scope.user = "ana";
+    request.question = "which facts?";
+    request.mode = mode;
+    request.compose.facts = facts;
+    return request;
+  }
+  MemoryMode ModeOf(MemoryMode mode, uint32_t facts = 20) {
+    const auto answer = app_->Ask(Question(mode, facts), nullptr);
+    EXPECT_TRUE(answer.has_value()) << (answer ? "" : answer.error().message);
+    if (!answer) return MemoryMode::kAuto;
+    EXPECT_EQ(answer->stats.injected_tokens > 0, answer->mode == MemoryMode::kKv);
+    return answer->mode;
+  }
   GateVerdict Run() {
     auto verdict = RunGate(*app_, nullptr, {});
     EXPECT_TRUE(verdict.has_value()) << (verdict ? "" : verdict.error().message);
@@ -163,22 +187,34 @@ TEST_F(GateTest, LeavesNothingBehind) {
 }
 
 TEST_F(GateTest, AutoHeedsTheVerdict) {
+  options_.auto_facts = 3;
+  Reopen();
+  Remember(6);
   EXPECT_FALSE(app_->Verdict().value().has_value());
-  EXPECT_EQ(app_->Resolve(MemoryMode::kAuto), MemoryMode::kKv);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto), MemoryMode::kKv);
   ASSERT_TRUE(app_->facts().PutVerdict(app_->VerdictId(), Verdict(true)).has_value());
-  EXPECT_EQ(app_->Resolve(MemoryMode::kAuto), MemoryMode::kKv);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto), MemoryMode::kKv);
   ASSERT_TRUE(app_->facts().PutVerdict(app_->VerdictId(), Verdict(false)).has_value());
-  EXPECT_EQ(app_->Resolve(MemoryMode::kAuto), MemoryMode::kText);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto), MemoryMode::kText);
   for (const MemoryMode mode : {MemoryMode::kKv, MemoryMode::kText, MemoryMode::kNone}) {
-    EXPECT_EQ(app_->Resolve(mode), mode);
+    EXPECT_EQ(ModeOf(mode), mode);
   }
   Reopen();
-  EXPECT_EQ(app_->Resolve(MemoryMode::kAuto), MemoryMode::kText);
-  AskRequest request;
-  request.scope.user = "ana";
-  request.question = "what?";
-  request.mode = MemoryMode::kAuto;
-  EXPECT_EQ(app_->Ask(request, nullptr).error().code, Code::kInternal);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto), MemoryMode::kText);
+}
+
+TEST_F(GateTest, AutoComputesFewFacts) {
+  options_.auto_facts = 5;
+  options_.episode_facts = 1;
+  Reopen();
+  Remember(6);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, 4), MemoryMode::kText);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, 5), MemoryMode::kKv);
+  EXPECT_EQ(ModeOf(MemoryMode::kKv, 4), MemoryMode::kKv);
+  // A later turn's facts stand behind what the conversation holds, however few they are.
+  const auto conversation = app_->StartConversation();
+  EXPECT_EQ(conversation->Ask(Question(MemoryMode::kAuto, 4), nullptr)->mode, MemoryMode::kText);
+  EXPECT_EQ(conversation->Ask(Question(MemoryMode::kAuto, 4), nullptr)->mode, MemoryMode::kKv);
 }
 
 TEST_F(GateTest, AVerdictIsOfAModelAndItsSettings) {

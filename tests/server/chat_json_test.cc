@@ -85,7 +85,7 @@ TEST(ChatJson, PartsOfAnAnswer) {
   answer.stats.generated_tokens = 4;
   answer.facts.emplace_back();
   answer.facts[0].fact.text = "f";
-  const auto whole = boost::json::parse(ChatAnswer(head, answer, MemoryMode::kKv));
+  const auto whole = boost::json::parse(ChatAnswer(head, answer));
   EXPECT_EQ(std::string(whole.at("choices").at(0).at("message").at("content").as_string()),
             answer.text);
   EXPECT_EQ(whole.at("usage").at("total_tokens"), 34);
@@ -95,7 +95,7 @@ TEST(ChatJson, PartsOfAnAnswer) {
   EXPECT_EQ(text.at("choices").at(0).at("delta").at("content"), "x");
   EXPECT_TRUE(text.at("choices").at(0).at("finish_reason").is_null());
   answer.finish = FinishReason::kLength;
-  const auto last = boost::json::parse(ChatLastChunk(head, answer, MemoryMode::kKv));
+  const auto last = boost::json::parse(ChatLastChunk(head, answer));
   EXPECT_EQ(last.at("choices").at(0).at("finish_reason"), "length");
 }
 

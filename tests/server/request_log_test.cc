@@ -77,6 +77,7 @@ TEST(RequestLog, HoldsSoManyIds) {
 TEST(RequestLog, AnAnswersFactsAreSorted) {
   Answer answer;
   answer.text = "not kept";
+  answer.mode = MemoryMode::kText;
   answer.times.first_token_ms = 12;
   answer.stats.injected_tokens = 7;
   for (const auto& [id, injected] : {std::pair{"a", true}, {"b", false}, {"c", true}}) {
@@ -85,7 +86,7 @@ TEST(RequestLog, AnAnswersFactsAreSorted) {
     used.injected = injected;
     answer.facts.push_back(used);
   }
-  const AnswerRecord record = MakeAnswerRecord(MemoryMode::kText, answer);
+  const AnswerRecord record = MakeAnswerRecord(answer);
   EXPECT_EQ(record.mode, MemoryMode::kText);
   EXPECT_EQ(record.first_token_ms, 12);
   EXPECT_EQ(record.stats.injected_tokens, 7U);
