@@ -151,7 +151,7 @@ class Study {
   // Full prefill of every question, once for an episode size, and the same episodes in another
   // order.
   void Reference(uint32_t size) {
-    const auto app = OpenApp({WindowKind::kIsolated, 0}, size);
+    const auto app = OpenApp({WindowKind::kIsolated, {}}, size);
     full_.clear();
     std::vector<Nearness> shuffled;
     std::mt19937_64 random(7);

@@ -101,8 +101,21 @@ Result<std::unique_ptr<App>> OpenApp(AppOptions options, Models models) {
   return app;
 }
 
+namespace {
+
+// An engine that stores KV itself gives no records to take a mean of: one window then.
+AppOptions Fitting(AppOptions options, const Engine* engine) {
+  std::vector<uint32_t>& counts = options.window.counts;
+  if (engine != nullptr && engine->info().stores_kv && !counts.empty()) {
+    counts.erase(counts.begin() + 1, counts.end());
+  }
+  return options;
+}
+
+}  // namespace
+
 AppImpl::AppImpl(AppOptions options, Models models)
-    : options_(std::move(options)),
+    : options_(Fitting(std::move(options), models.engine.get())),
       embedder_(std::move(models.embedder)),
       engine_(std::move(models.engine)) {}
 

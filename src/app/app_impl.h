@@ -161,23 +161,30 @@ class AppImpl final : public App {
                             std::span<const Fact> known);
 
   // ---- encode.cc ---------------------------------------------------------------------------
+  struct EpisodePlan;
   struct EncodeGroup;
+  struct EncodeWork;
   // Encodes pending episodes after `*after`, at most `limit`, and moves `*after` behind them. False
   // if there are none. kCancelled if told to stop meanwhile: what is not stored stays pending.
   Result<bool> EncodeBatch(size_t limit, bool full_only, EncodePace pace, int64_t* after,
                            const std::stop_token& stop, EncodeProgress& progress);
-  Result<std::vector<EncodeGroup>> PlanBatch(std::span<const int64_t> ids,
-                                             EncodeProgress& progress);
-  Result<EncodeGroup> PlanEpisode(const Episode& episode);
-  Status RunGroup(const EncodeGroup& group, const std::stop_token& stop, EncodeProgress& progress);
+  Result<EncodeWork> PlanBatch(std::span<const int64_t> ids, EncodeProgress& progress);
+  Result<EpisodePlan> PlanEpisode(const Episode& episode);
+  Result<std::vector<Token>> Behind(const std::vector<Fact>& window, size_t room,
+                                    EncodedEpisode& encoded);
+  // Encodes, and stores the plans that are complete with it.
+  Status RunGroup(const EncodeGroup& group, std::span<EpisodePlan> plans,
+                  const std::stop_token& stop, EncodeProgress& progress);
   Status PutKv(std::span<const KvPut> puts);
   // The same for what the engine has stored itself: waits until the catalog has the records.
   // Indices of those that don't come; kTransient if none does.
   Result<std::vector<size_t>> AwaitKv(std::span<const Hash128> keys);
-  // Which of the group's records are stored now.
-  Result<std::vector<bool>> StoreRecords(const EncodeGroup& group, EncodeResult& result,
+  // Which of the plans' records are stored now.
+  Result<std::vector<bool>> StoreRecords(std::span<EpisodePlan* const> plans,
                                          EncodeProgress& progress);
-  Status StoreGroup(const EncodeGroup& group, EncodeResult& result, EncodeProgress& progress);
+  Status StorePlans(std::span<EpisodePlan* const> plans, EncodeProgress& progress);
+  // Notes that it can't be encoded.
+  Status GiveUp(EpisodePlan& plan, const std::string& reason, EncodeProgress& progress);
   void EncodeInBackground(const std::stop_token& stop);
   // Lets other processes compact what this one appends to, also in the midst of a batch.
   void SealInBackground(const std::stop_token& stop);

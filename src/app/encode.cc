@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/app_impl.h"
+#include "ops/mean/mean.h"
 
 namespace inferscale {
 namespace {
@@ -25,130 +26,157 @@ constexpr std::chrono::milliseconds kStorePause{5};
 
 }  // namespace
 
+// An episode on its way to its KV.
+struct AppImpl::EpisodePlan {
+  EncodedEpisode encoded;
+  Scope scope;
+  std::vector<Token> tokens;
+  std::vector<std::vector<Token>> prefixes;  // the header and a window, for each window
+  uint32_t computed = 0;                     // windows behind which it was
+  EncodedRecord mean;                        // of what they gave, if the engine gives records
+  bool failed = false;
+};
+
 // Episodes of one tenant behind one window. `items[i]` holds the tokens of one or (session windows)
 // several consecutive episodes, captured one by one.
 struct AppImpl::EncodeGroup {
+  std::string tenant;
   std::vector<Token> prefix;
-  std::vector<EncodeItem> items;
+  std::vector<EncodeItem> items{};
   struct Capture {
-    EncodedEpisode encoded;
-    Scope scope;
-    std::vector<Token> tokens;
+    size_t plan = 0;  // of the batch
     size_t item = 0;
     size_t range = 0;  // of the item's captures
   };
-  std::vector<Capture> captures;
+  std::vector<Capture> captures{};
 
-  // Takes over another group's one episode: as an item of its own behind the same prefix, or, if
-  // that group's prefix is this one's prefix and last item, as the rest of that item. So a session
-  // is one causal pass. False if neither fits.
-  bool Absorb(EncodeGroup& other, size_t limit);
+  // Takes in a plan that is to be encoded behind `behind`: as an item of its own if that is this
+  // group's prefix; as the rest of the last item if that is prefix and item together, so that a
+  // session is one causal pass. False if neither fits.
+  bool TakeIn(const std::vector<Token>& behind, const EpisodePlan& plan, size_t number,
+              size_t limit);
 };
 
-bool AppImpl::EncodeGroup::Absorb(EncodeGroup& other, size_t limit) {
-  std::vector<Token>& tokens = other.items.front().tokens;
-  Capture& capture = other.captures.front();
-  EncodeItem& last = items.back();
-  if (captures.front().scope.tenant != capture.scope.tenant) return false;
-  if (prefix == other.prefix) {
-    capture.item = items.size();
-    items.push_back(std::move(other.items.front()));
-  } else if (other.prefix.size() == prefix.size() + last.tokens.size() &&
-             other.prefix.size() + tokens.size() <= limit &&
-             std::equal(prefix.begin(), prefix.end(), other.prefix.begin()) &&
-             std::equal(last.tokens.begin(), last.tokens.end(),
-                        other.prefix.begin() + static_cast<ptrdiff_t>(prefix.size()))) {
-    capture.item = items.size() - 1;
-    capture.range = last.captures.size();
-    last.captures.push_back({static_cast<uint32_t>(last.tokens.size()),
-                             static_cast<uint32_t>(tokens.size()), capture.encoded.kv.key});
-    last.tokens.insert(last.tokens.end(), tokens.begin(), tokens.end());
-  } else {
-    return false;
+struct AppImpl::EncodeWork {
+  std::vector<EpisodePlan> plans;
+  std::vector<EncodeGroup> groups;
+};
+
+bool AppImpl::EncodeGroup::TakeIn(const std::vector<Token>& behind, const EpisodePlan& plan,
+                                  size_t number, size_t limit) {
+  if (tenant != plan.scope.tenant) return false;
+  const auto count = static_cast<uint32_t>(plan.tokens.size());
+  const Hash128& key = plan.encoded.kv.key;
+  if (prefix == behind) {
+    captures.push_back({number, items.size(), 0});
+    items.push_back({plan.tokens, {{0, count, key}}});
+    return true;
   }
-  captures.push_back(std::move(capture));
+  EncodeItem& last = items.back();
+  const auto end = static_cast<ptrdiff_t>(prefix.size());
+  const bool follows = behind.size() == prefix.size() + last.tokens.size() &&
+                       behind.size() + count <= limit &&
+                       std::equal(prefix.begin(), prefix.end(), behind.begin()) &&
+                       std::equal(last.tokens.begin(), last.tokens.end(), behind.begin() + end);
+  if (!follows) return false;
+  captures.push_back({number, items.size() - 1, last.captures.size()});
+  last.captures.push_back({static_cast<uint32_t>(last.tokens.size()), count, key});
+  last.tokens.insert(last.tokens.end(), plan.tokens.begin(), plan.tokens.end());
   return true;
 }
 
-Result<AppImpl::EncodeGroup> AppImpl::PlanEpisode(const Episode& episode) {
-  EncodeGroup group;
-  EncodeGroup::Capture capture;
-  capture.scope = episode.scope;
-  capture.encoded.kv.episode = episode.id;
-  capture.encoded.kv.encoding = encoding_;
-  capture.encoded.kv.covered = static_cast<uint32_t>(episode.facts.size());
+Result<AppImpl::EpisodePlan> AppImpl::PlanEpisode(const Episode& episode) {
+  EpisodePlan plan;
+  plan.scope = episode.scope;
+  EncodedEpisode& encoded = plan.encoded;
+  encoded.kv.episode = episode.id;
+  encoded.kv.encoding = encoding_;
+  encoded.kv.covered = static_cast<uint32_t>(episode.facts.size());
   fact_tokens_->Expect(episode.facts);
   for (const Fact& fact : episode.facts) {
     INFERSCALE_ASSIGN(const auto tokens, fact_tokens_->Get(fact));
-    capture.encoded.kv.fact_tokens.push_back(static_cast<uint32_t>(tokens->size()));
-    capture.encoded.fact_ids.push_back(fact.id);
-    capture.encoded.fact_versions.push_back(fact.version);
-    capture.tokens.insert(capture.tokens.end(), tokens->begin(), tokens->end());
+    encoded.kv.fact_tokens.push_back(static_cast<uint32_t>(tokens->size()));
+    encoded.fact_ids.push_back(fact.id);
+    encoded.fact_versions.push_back(fact.version);
+    plan.tokens.insert(plan.tokens.end(), tokens->begin(), tokens->end());
   }
   const size_t limit = engine_->info().encode_tokens;
-  if (header_.size() + capture.tokens.size() > limit) {
+  if (header_.size() + plan.tokens.size() > limit) {
     return Fail(Code::kUnsupported, "an episode of {} tokens does not fit into the encoder's {}",
-                capture.tokens.size(), limit);
+                plan.tokens.size(), limit);
   }
-  INFERSCALE_ASSIGN(const std::vector<Fact> window, windows_->Choose(episode));
+  // Everything that the KV depends on. The episode's number keeps two users' equal words apart.
+  Hasher key;
+  key.Add("episode").Add(plan.scope.tenant).Add(static_cast<uint64_t>(episode.id));
+  key.Add(codec_->fingerprint());
+  INFERSCALE_ASSIGN(const auto windows, windows_->Choose(episode));
+  for (const std::vector<Fact>& window : windows) {
+    INFERSCALE_ASSIGN(auto prefix,
+                      Behind(window, limit - header_.size() - plan.tokens.size(), encoded));
+    key.AddBytes(std::as_bytes(std::span(prefix)));
+    plan.prefixes.push_back(std::move(prefix));
+  }
+  encoded.kv.key = key.AddBytes(std::as_bytes(std::span(plan.tokens))).Digest();
+  return plan;
+}
+
+// The header and of the window the nearest facts, as many as there is room for; they are noted.
+Result<std::vector<Token>> AppImpl::Behind(const std::vector<Fact>& window, size_t room,
+                                           EncodedEpisode& encoded) {
   fact_tokens_->Expect(window);
-  // The nearest facts of the window, as many as the encoder has room for.
-  size_t room = limit - header_.size() - capture.tokens.size();
   std::vector<std::shared_ptr<const std::vector<Token>>> kept;
   for (auto fact = window.rbegin(); fact != window.rend(); ++fact) {
     INFERSCALE_ASSIGN(auto tokens, fact_tokens_->Get(*fact));
     if (tokens->size() > room) break;
     room -= tokens->size();
     kept.push_back(std::move(tokens));
-    capture.encoded.window_ids.push_back(fact->id);
-    capture.encoded.window_versions.push_back(fact->version);
+    if (std::ranges::count(encoded.window_ids, fact->id) > 0) continue;
+    encoded.window_ids.push_back(fact->id);
+    encoded.window_versions.push_back(fact->version);
   }
-  group.prefix = header_;
+  std::vector<Token> prefix = header_;
   for (auto tokens = kept.rbegin(); tokens != kept.rend(); ++tokens) {
-    group.prefix.insert(group.prefix.end(), (*tokens)->begin(), (*tokens)->end());
+    prefix.insert(prefix.end(), (*tokens)->begin(), (*tokens)->end());
   }
-  const auto count = static_cast<uint32_t>(capture.tokens.size());
-  // Everything that the KV depends on. The episode's number keeps two users' equal words apart.
-  capture.encoded.kv.key = Hasher()
-                               .Add("episode")
-                               .Add(capture.scope.tenant)
-                               .Add(static_cast<uint64_t>(episode.id))
-                               .Add(codec_->fingerprint())
-                               .AddBytes(std::as_bytes(std::span(group.prefix)))
-                               .AddBytes(std::as_bytes(std::span(capture.tokens)))
-                               .Digest();
-  group.items.push_back({capture.tokens, {{0, count, capture.encoded.kv.key}}});
-  group.captures.push_back(std::move(capture));
-  return group;
+  return prefix;
 }
 
-Result<std::vector<AppImpl::EncodeGroup>> AppImpl::PlanBatch(std::span<const int64_t> ids,
-                                                             EncodeProgress& progress) {
+Result<AppImpl::EncodeWork> AppImpl::PlanBatch(std::span<const int64_t> ids,
+                                               EncodeProgress& progress) {
   INFERSCALE_ASSIGN(const std::vector<Episode> episodes, facts_->GetEpisodes(ids));
-  std::vector<EncodeGroup> groups;
+  EncodeWork work;
   for (const Episode& episode : episodes) {
-    const int64_t id = episode.id;
     auto plan = PlanEpisode(episode);
-    if (!plan) {
-      switch (plan.error().code) {
-        case Code::kTransient:
-        case Code::kCancelled:
-          return tl::unexpected(plan.error());
-        case Code::kConflict:
-          continue;  // its window changed meanwhile; it stays pending
-        default:
-          break;
-      }
-      ++progress.failed;
-      INFERSCALE_TRY(facts_->PutEncodeFailure(codec_->fingerprint(), id, plan.error().message));
+    if (plan) {
+      work.plans.push_back(std::move(*plan));
       continue;
     }
-    const bool absorbed = std::any_of(groups.begin(), groups.end(), [&](EncodeGroup& group) {
-      return group.Absorb(*plan, engine_->info().encode_tokens);
-    });
-    if (!absorbed) groups.push_back(std::move(*plan));
+    switch (plan.error().code) {
+      case Code::kTransient:
+      case Code::kCancelled:
+        return tl::unexpected(plan.error());
+      case Code::kConflict:
+        continue;  // its window changed meanwhile; it stays pending
+      default:
+        break;
+    }
+    ++progress.failed;
+    INFERSCALE_TRY(
+        facts_->PutEncodeFailure(codec_->fingerprint(), episode.id, plan.error().message));
   }
-  return groups;
+  const size_t limit = engine_->info().encode_tokens;
+  for (size_t i = 0; i < work.plans.size(); ++i) {
+    const EpisodePlan& plan = work.plans[i];
+    for (const std::vector<Token>& prefix : plan.prefixes) {
+      const bool taken =
+          std::any_of(work.groups.begin(), work.groups.end(),
+                      [&](EncodeGroup& group) { return group.TakeIn(prefix, plan, i, limit); });
+      if (taken) continue;
+      work.groups.push_back({.tenant = plan.scope.tenant, .prefix = prefix});
+      work.groups.back().TakeIn(prefix, plan, i, limit);
+    }
+  }
+  return work;
 }
 
 // A quota counts what is dead on the disk too: make room once before giving up.
@@ -174,54 +202,48 @@ Result<std::vector<size_t>> AppImpl::AwaitKv(std::span<const Hash128> keys) {
   }
 }
 
-Result<std::vector<bool>> AppImpl::StoreRecords(const EncodeGroup& group, EncodeResult& result,
+Result<std::vector<bool>> AppImpl::StoreRecords(std::span<EpisodePlan* const> plans,
                                                 EncodeProgress& progress) {
-  std::vector<bool> stored(group.captures.size(), true);
+  std::vector<bool> stored(plans.size(), true);
   if (engine_->info().stores_kv) {
     std::vector<Hash128> keys;
-    for (const EncodeGroup::Capture& capture : group.captures) {
-      keys.push_back(capture.encoded.kv.key);
-    }
+    for (const EpisodePlan* plan : plans) keys.push_back(plan->encoded.kv.key);
     INFERSCALE_ASSIGN(const std::vector<size_t> missing, AwaitKv(keys));
     for (const size_t i : missing) stored[i] = false;
     return stored;
   }
   std::vector<std::vector<std::byte>> payloads;
   std::vector<KvPut> puts;
-  for (const EncodeGroup::Capture& capture : group.captures) {
-    INFERSCALE_ASSIGN(
-        std::vector<std::byte> payload,
-        codec_->Pack(std::move(result.records[capture.item][capture.range]), progress.clamped));
+  for (EpisodePlan* plan : plans) {
+    INFERSCALE_ASSIGN(std::vector<std::byte> payload,
+                      codec_->Pack(std::move(plan->mean), progress.clamped));
     payloads.push_back(std::move(payload));
-    puts.push_back({{capture.encoded.kv.key, capture.scope.tenant, codec_->fingerprint(),
-                     codec_->shape(), capture.tokens},
+    puts.push_back({{plan->encoded.kv.key, plan->scope.tenant, codec_->fingerprint(),
+                     codec_->shape(), plan->tokens},
                     payloads.back()});
   }
   INFERSCALE_TRY(PutKv(puts));
   return stored;
 }
 
-Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
-                           EncodeProgress& progress) {
-  INFERSCALE_ASSIGN(const std::vector<bool> stored, StoreRecords(group, result, progress));
+Status AppImpl::StorePlans(std::span<EpisodePlan* const> plans, EncodeProgress& progress) {
+  INFERSCALE_ASSIGN(const std::vector<bool> stored, StoreRecords(plans, progress));
   std::vector<Hash128> orphans;
   Status first_error;
-  for (size_t i = 0; i < group.captures.size(); ++i) {
-    const EncodeGroup::Capture& capture = group.captures[i];
+  for (size_t i = 0; i < plans.size(); ++i) {
+    EpisodePlan& plan = *plans[i];
     if (!stored[i]) {
-      ++progress.failed;
-      INFERSCALE_TRY(facts_->PutEncodeFailure(codec_->fingerprint(), capture.encoded.kv.episode,
-                                              "the engine did not store the record"));
+      INFERSCALE_TRY(GiveUp(plan, "the engine did not store the record", progress));
       continue;
     }
-    Status put = facts_->PutKv(codec_->fingerprint(), capture.encoded);
+    Status put = facts_->PutKv(codec_->fingerprint(), plan.encoded);
     if (put) {
       ++progress.episodes_done;
-      progress.facts_done += capture.encoded.fact_ids.size();
-      progress.stored_tokens += capture.tokens.size();
+      progress.facts_done += plan.encoded.fact_ids.size();
+      progress.stored_tokens += plan.tokens.size();
       continue;
     }
-    orphans.push_back(capture.encoded.kv.key);
+    orphans.push_back(plan.encoded.kv.key);
     // A conflict: it changed meanwhile, and stays pending.
     if (put.error().code != Code::kConflict && first_error) first_error = put;
   }
@@ -229,25 +251,44 @@ Status AppImpl::StoreGroup(const EncodeGroup& group, EncodeResult& result,
   return first_error;
 }
 
-Status AppImpl::RunGroup(const EncodeGroup& group, const std::stop_token& stop,
-                         EncodeProgress& progress) {
-  auto result =
-      engine_->Encode({group.prefix, group.items, stop, group.captures.front().scope.tenant});
+Status AppImpl::GiveUp(EpisodePlan& plan, const std::string& reason, EncodeProgress& progress) {
+  if (std::exchange(plan.failed, true)) return {};
+  ++progress.failed;
+  return facts_->PutEncodeFailure(codec_->fingerprint(), plan.encoded.kv.episode, reason);
+}
+
+Status AppImpl::RunGroup(const EncodeGroup& group, std::span<EpisodePlan> plans,
+                         const std::stop_token& stop, EncodeProgress& progress) {
+  auto result = engine_->Encode({group.prefix, group.items, stop, group.tenant});
   if (!result) {
     const Code code = result.error().code;
     // A server that is away is no episode's fault.
     const bool away = engine_->info().stores_kv && code == Code::kTransient;
     if (code == Code::kCancelled || away) return tl::unexpected(result.error());
     for (const EncodeGroup::Capture& capture : group.captures) {
-      ++progress.failed;
-      INFERSCALE_TRY(facts_->PutEncodeFailure(codec_->fingerprint(), capture.encoded.kv.episode,
-                                              result.error().message));
+      INFERSCALE_TRY(GiveUp(plans[capture.plan], result.error().message, progress));
     }
     return {};
   }
   progress.computed_tokens += result->computed_tokens;
-  quotas_->Spend(group.captures.front().scope.tenant, result->computed_tokens);
-  return StoreGroup(group, *result, progress);
+  quotas_->Spend(group.tenant, result->computed_tokens);
+  std::vector<EpisodePlan*> complete;
+  for (const EncodeGroup::Capture& capture : group.captures) {
+    EpisodePlan& plan = plans[capture.plan];
+    if (plan.failed) continue;
+    ++plan.computed;
+    if (!engine_->info().stores_kv) {
+      EncodedRecord& record = result->records[capture.item][capture.range];
+      if (plan.computed == 1) {
+        plan.mean = std::move(record);
+      } else {
+        INFERSCALE_TRY(
+            AddToMean(engine_->info().shape.dtype, record.data, plan.computed, plan.mean.data));
+      }
+    }
+    if (plan.computed == plan.prefixes.size()) complete.push_back(&plan);
+  }
+  return StorePlans(complete, progress);
 }
 
 Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, EncodePace pace, int64_t* after,
@@ -259,12 +300,12 @@ Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, EncodePace pace,
       const std::vector<int64_t> ids,
       facts_->PendingEpisodes(codec_->fingerprint(), encoding_, *after, limit, full_only, waiting));
   if (ids.empty()) return false;
-  INFERSCALE_ASSIGN(const std::vector<EncodeGroup> groups, PlanBatch(ids, progress));
-  for (const EncodeGroup& group : groups) {
+  INFERSCALE_ASSIGN(EncodeWork work, PlanBatch(ids, progress));
+  for (const EncodeGroup& group : work.groups) {
     if (stop.stop_requested()) return Fail(Code::kCancelled, "encoding was told to stop");
-    INFERSCALE_ASSIGN(const bool waits, quotas_->Waits(group.captures.front().scope.tenant, pace));
+    INFERSCALE_ASSIGN(const bool waits, quotas_->Waits(group.tenant, pace));
     if (waits) continue;  // what came before it in this batch has filled the quota
-    INFERSCALE_TRY(RunGroup(group, stop, progress));
+    INFERSCALE_TRY(RunGroup(group, work.plans, stop, progress));
   }
   *after = ids.back();
   INFERSCALE_TRY(CollectGarbage());

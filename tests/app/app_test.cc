@@ -98,7 +98,7 @@ TEST_F(AppTest, WhatStoodInAWindowIsEncodedAgain) {
 }
 
 TEST_F(AppTest, ADeletedAnchorFactTakesAllKvBehindIt) {
-  window_ = {WindowKind::kAnchor, 4};
+  window_ = {WindowKind::kAnchor, {4}};
   Reopen();
   const std::vector<std::string> ids = AddMany(24);
   Encode();
@@ -109,6 +109,29 @@ TEST_F(AppTest, ADeletedAnchorFactTakesAllKvBehindIt) {
   EXPECT_EQ(*app_->PendingEpisodes(), 4U);
   Encode();
   EXPECT_EQ(app_->facts().GetAnchor("default", "ana", 4)->size(), 4U);
+}
+
+TEST_F(AppTest, SeveralWindowsGiveOneRecord) {
+  window_ = {WindowKind::kAnchor, {3, 5}};
+  Reopen();
+  const std::vector<std::string> ids = AddMany(24);
+  Encode();
+  EXPECT_EQ(*app_->PendingEpisodes(), 0U);
+  const AppStats stats = app_->Stats().value();
+  EXPECT_EQ(stats.kv->records, 1 + stats.facts.episodes);  // and the header's
+  EXPECT_EQ(Injected(Ask("topic")), 24U);
+  EXPECT_EQ(log_->wrong_rows, 0U);
+  // A fact of either window takes the KV behind it along.
+  const auto anchors = app_->facts().GetAnchor("default", "ana", 8).value();
+  ASSERT_EQ(anchors.size(), 8U);
+  ASSERT_TRUE(app_->Delete("default", std::vector<std::string>{anchors[1].id}).has_value());
+  const uint64_t behind_first = *app_->PendingEpisodes();
+  EXPECT_GT(behind_first, 1U);
+  Encode();
+  ASSERT_TRUE(app_->Delete("default", std::vector<std::string>{anchors[6].id}).has_value());
+  EXPECT_GT(*app_->PendingEpisodes(), 1U);
+  Encode();
+  EXPECT_EQ(Injected(Ask("topic")), 22U);
 }
 
 TEST_F(AppTest, AnUpdateChangesAnswersAndKv) {
@@ -139,7 +162,7 @@ TEST_F(AppTest, AnotherModelInjectsNothingStale) {
   Reopen("toy v1");
   EXPECT_EQ(*app_->PendingEpisodes(), 0U);
   EXPECT_EQ(Injected(Ask("topic")), 12U);
-  window_ = {WindowKind::kIsolated, 0};
+  window_ = {WindowKind::kIsolated, {}};
   Reopen("toy v1");
   EXPECT_EQ(*app_->PendingEpisodes(), 2U);
 }
@@ -147,7 +170,7 @@ TEST_F(AppTest, AnotherModelInjectsNothingStale) {
 TEST_F(AppTest, SettingsDoNotTakeEachOthersKv) {
   AddMany(12);
   const WindowStrategy first = window_;
-  const WindowStrategy second{WindowKind::kIsolated, 0};
+  const WindowStrategy second{WindowKind::kIsolated, {}};
   Encode();
   window_ = second;
   Reopen();

@@ -120,7 +120,7 @@ class AppTest : public ::testing::Test {
   }
 
   std::filesystem::path dir_;
-  WindowStrategy window_{WindowKind::kWindow, 4};
+  WindowStrategy window_{WindowKind::kWindow, {4}};
   std::shared_ptr<ToyLog> log_ = std::make_shared<ToyLog>();
   std::unique_ptr<App> app_;
 };

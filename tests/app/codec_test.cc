@@ -31,7 +31,7 @@ class CodecTest : public ::testing::TestWithParam<KvCodec> {
     AppOptions options;
     options.data_dir = dir_.string();
     options.episode_facts = 6;
-    options.window = {WindowKind::kWindow, 4};
+    options.window = {WindowKind::kWindow, {4}};
     options.arena_bytes = 16 << 20;
     options.system = "sys";
     options.kv_codec = codec;

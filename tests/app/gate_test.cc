@@ -230,7 +230,7 @@ TEST_F(GateTest, AVerdictIsOfAModelAndItsSettings) {
   add();
   options_.compose.facts = 5;
   add();
-  options_.window = {WindowKind::kIsolated, 0};
+  options_.window = {WindowKind::kIsolated, {}};
   add();
   options_.episode_facts = 1;
   add();

@@ -24,7 +24,7 @@ AppOptions Options(const fs::path& dir) {
   AppOptions options;
   options.data_dir = dir.string();
   options.arena_bytes = 8 << 20;
-  options.window = {WindowKind::kAnchor, 4};
+  options.window = {WindowKind::kAnchor, {4}};
   options.episode_facts = 3;
   options.system = "sys";
   return options;
