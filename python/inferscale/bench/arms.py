@@ -70,7 +70,7 @@ def parse(text: str) -> list[Arm]:
     arm = Arm(memory)
     for setting in filter(None, settings.split(",")):
         name, _, value = setting.partition("=")
-        if name == "window" and re.fullmatch(r"isolated|session|\w+\(\d+\)", value):
+        if name == "window" and re.fullmatch(r"isolated|session|\w+\(\d+(\+\d+)*\)", value):
             arm = replace(arm, window=value)
         elif name == "codec" and value in CODECS:
             arm = replace(arm, codec=value)
