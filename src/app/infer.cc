@@ -38,7 +38,9 @@ Fact CommonOf(std::span<const Fact> messages) {
 }  // namespace
 
 Result<std::vector<InferredFact>> AppImpl::AddInferred(std::span<const Fact> messages) {
-  INFERSCALE_TRY(NeedAtLeast(Need::kAnswer, "AddInferred"));
+  if (engine_ == nullptr) {
+    return Fail(Code::kUnsupported, "to draw facts from messages takes a language model");
+  }
   for (size_t i = 1; i < messages.size(); ++i) {
     if (messages[i].scope != messages[0].scope) {
       return Fail(Code::kInvalid, "message {} is of another scope than those before", i);

@@ -29,7 +29,8 @@ constexpr std::string_view kFilters = R"({"type": "object", "description":
 std::vector<McpTool> MakeTools() {
   return {
       {.name = "add_memory",
-       .what = "Remembers a fact, a preference or a piece of conversation, word for word.",
+       .what = "Remembers a fact, a preference or a piece of conversation, word for word unless "
+               "'infer'.",
        .method = "POST",
        .path = "/memories",
        .of_user = true,
@@ -47,7 +48,9 @@ std::vector<McpTool> MakeTools() {
                      {.name = "agent_id", .schema = kAgent},
                      {.name = "run_id", .schema = kRun},
                      {.name = "metadata", .schema = kMetadata},
-                     {.name = "expiration_date", .schema = kExpiry}}},
+                     {.name = "expiration_date", .schema = kExpiry},
+                     {.name = "infer", .schema = R"({"type": "boolean", "description":
+                "Whether a language model draws facts from it instead of keeping it word for word; false if not said."})"}}},
       {.name = "search_memories",
        .what = "Finds the memories nearest to a question or a topic.",
        .method = "POST",
@@ -137,6 +140,7 @@ bool Fits(const json::value& value, std::string_view type) {
   if (type == "string") return value.is_string();
   if (type == "integer") return value.is_int64();
   if (type == "number") return value.is_number();
+  if (type == "boolean") return value.is_bool();
   if (type == "object") return value.is_object();
   return value.is_array();
 }

@@ -51,6 +51,10 @@ std::vector<Route> PageRoutes() {
     const bool first = file.name == "index.html";
     routes.push_back({"GET", first ? "/" : fmt::format("/page/{}", file.name), Access::kOpen,
                       "A file of the page", Serve(file)});
+    if (file.name == "icon.svg") {
+      // What browsers and others ask for by themselves.
+      routes.push_back({"GET", "/favicon.ico", Access::kOpen, "The page's icon", Serve(file)});
+    }
   }
   return routes;
 }

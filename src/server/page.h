@@ -16,8 +16,8 @@ struct PageFile {
 };
 std::span<const PageFile> PageFiles();
 
-// "/" and "/page/NAME", for everybody: they hold nothing of anybody. Their answers forbid a browser
-// to run or to load anything else, and to show the page inside another.
+// "/", "/page/NAME" and "/favicon.ico", for everybody: they hold nothing of anybody. Their answers
+// forbid a browser to run or to load anything else, and to show the page inside another.
 std::vector<Route> PageRoutes();
 
 }  // namespace inferscale

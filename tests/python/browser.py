@@ -194,7 +194,7 @@ class Page:
         """What the browser's console says since it was last asked."""
         entries = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         # A browser asks for this beside a file that is no page, as load() opens one.
-        return [str(one["message"]) for one in entries if "/favicon.ico" not in one["message"]]
+        return [str(one["message"]) for one in entries]
 
     def too_wide(self) -> list[str]:
         """What sticks out at the right, so that the page would have to be scrolled."""

@@ -67,6 +67,9 @@ TEST_F(McpTest, CallsAreRequestsToRoutes) {
   EXPECT_EQ(result.at("structuredContent").at("ok"), true);
   EXPECT_EQ(result.at("content").at(0).at("text"), R"({"ok":true})");
   EXPECT_EQ(asked_, R"(POST {"messages":"a","user_id":"ana","metadata":{"n":1}})");
+  UseTool("add_memory", R"({"text": "a", "infer": true})");
+  EXPECT_EQ(asked_, R"(POST {"messages":"a","user_id":"ana","infer":true})");
+  EXPECT_EQ(UseTool("add_memory", R"({"text": "a", "infer": "yes"})").at("isError"), true);
   UseTool("get_memory", R"({"memory_id": "a/../b"})");
   EXPECT_EQ(asked_, "GET {} a/../b");
   UseTool("get_memories", R"({"page": 2, "page_size": null})");
