@@ -13,6 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (completion && (completion->prompt.empty() || completion->sampling.max_tokens == 0)) {
     std::abort();
   }
+  if (completion && (completion->choices < 1 || completion->choices > 8 ||
+                     completion->sampling.logprobs.value_or(0) > 5)) {
+    std::abort();
+  }
   const auto embedding = inferscale::ParseEmbeddingRequest(body);
   if (!embedding) return 0;
   if (embedding->texts.empty()) std::abort();

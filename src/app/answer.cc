@@ -1,5 +1,6 @@
 // Reading: a question is answered. Retrieve -> choose -> compose -> pin -> inject and generate.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "app/app_impl.h"
@@ -269,36 +270,41 @@ Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* he
 }
 
 Result<Answer> AppImpl::Generate(Prepared prepared, const AskRequest& request, uint64_t session,
-                                 const Stopwatch& since_question, const OnText& on_text,
+                                 const Stopwatch& since_question, const OnPiece& on_piece,
                                  std::vector<Token>* generated) {
   Answer answer;
   answer.mode = prepared.mode;
   answer.facts = std::move(prepared.facts);
   answer.times = prepared.times;
   const double before_engine_ms = since_question.Ms();
-  INFERSCALE_ASSIGN(auto generation, engine_->Start({std::move(prepared.prompt), request.sampling,
-                                                     session, request.scope.tenant, request.stop}));
-  while (true) {
-    INFERSCALE_ASSIGN(const std::optional<std::string> piece, generation->Next());
-    if (!piece) break;
-    answer.text += *piece;
-    if (on_text && !on_text(*piece)) generation->Cancel();
-  }
-  answer.finish = generation->finish_reason();
-  answer.stats = generation->stats();
+  INFERSCALE_ASSIGN(Choices all, GenerateChoices(*engine_,
+                                                 {.prompt = std::move(prepared.prompt),
+                                                  .sampling = request.sampling,
+                                                  .session = session,
+                                                  .tenant = request.scope.tenant,
+                                                  .stop = request.stop},
+                                                 request.choices, on_piece));
+  static_cast<Choice&>(answer) = std::move(all.choices.front());
+  answer.others.assign(std::make_move_iterator(all.choices.begin() + 1),
+                       std::make_move_iterator(all.choices.end()));
+  answer.stats = all.stats;
   answer.times.inject_ms = answer.stats.inject_ms;
   answer.times.prefill_ms = answer.stats.prefill_ms;
   answer.times.first_token_ms = before_engine_ms + answer.stats.first_token_ms;
   answer.times.total_ms = since_question.Ms();
-  if (generated != nullptr) *generated = generation->tokens();
+  if (generated != nullptr) *generated = std::move(all.tokens);
   return answer;
 }
 
-Result<Answer> AppImpl::Ask(const AskRequest& request, const OnText& on_text) {
+Result<Answer> AppImpl::Ask(const AskRequest& request, const OnPiece& on_piece) {
   INFERSCALE_TRY(NeedAtLeast(Need::kAnswer, "Ask"));
   const Stopwatch since_question;
   INFERSCALE_ASSIGN(Prepared prepared, Prepare(request, nullptr));
-  return Generate(std::move(prepared), request, /*session=*/0, since_question, on_text, nullptr);
+  const bool several = DistinctChoices(request.sampling, request.choices) > 1;
+  const uint64_t session = several ? next_session_++ : 0;
+  auto answer = Generate(std::move(prepared), request, session, since_question, on_piece, nullptr);
+  if (several) engine_->EndSession(session);
+  return answer;
 }
 
 Result<Prompt> AppImpl::ComposePrompt(const AskRequest& request, std::vector<UsedFact>* used,

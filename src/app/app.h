@@ -16,6 +16,7 @@
 #include "app/erasure.h"
 #include "base/result.h"
 #include "embed/embedder.h"
+#include "engine/choices.h"
 #include "engine/engine.h"
 #include "memory/compose.h"
 #include "memory/fact_store.h"
@@ -95,6 +96,7 @@ struct AskRequest {
   ComposeOptions compose;
   Sampling sampling;
   const Filter* filter = nullptr;
+  uint32_t choices = 1;    // answers to the question, each with a seed of its own; at least 1
   std::stop_token stop{};  // once it is requested, the answer soon ends with kCancelled
 };
 
@@ -120,9 +122,8 @@ struct AskTimes {
   double total_ms = 0;
 };
 
-struct Answer {
-  std::string text;
-  FinishReason finish = FinishReason::kStop;
+struct Answer : Choice {
+  std::vector<Choice> others;           // that were asked for besides
   MemoryMode mode = MemoryMode::kNone;  // never kAuto
   bool restarted = false;  // a conversation began anew with this answer: its context was full, or
                            // a fact that it had read was changed or deleted
@@ -130,9 +131,6 @@ struct Answer {
   AskTimes times;
   GenerateStats stats;
 };
-
-// Called with each piece of the answer; false cancels.
-using OnText = std::function<bool(std::string_view)>;
 
 struct EncodeProgress {
   uint64_t episodes_done = 0;
@@ -189,7 +187,7 @@ std::vector<Fact> TurnFacts(const Scope& scope, const std::string& question,
 class Conversation {
  public:
   virtual ~Conversation() = default;
-  virtual Result<Answer> Ask(const AskRequest& request, const OnText& on_text) = 0;
+  virtual Result<Answer> Ask(const AskRequest& request, const OnPiece& on_piece) = 0;
   virtual uint32_t tokens() const = 0;  // held in the context
 };
 
@@ -252,7 +250,7 @@ class App {
 
   // ---- answers (Need::kAnswer) -----------------------------------------------------------------
   virtual Engine& engine() = 0;
-  virtual Result<Answer> Ask(const AskRequest& request, const OnText& on_text) = 0;
+  virtual Result<Answer> Ask(const AskRequest& request, const OnPiece& on_piece) = 0;
   virtual std::unique_ptr<Conversation> StartConversation() = 0;
 
   // Adds what the model draws from messages of one scope instead of the messages themselves

@@ -65,7 +65,7 @@ class AppImpl final : public App {
   Embedder& embedder() override { return *embedder_; }
 
   Engine& engine() override { return *engine_; }
-  Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override;
+  Result<Answer> Ask(const AskRequest& request, const OnPiece& on_piece) override;
   std::unique_ptr<Conversation> StartConversation() override;
   Result<std::vector<InferredFact>> AddInferred(std::span<const Fact> messages) override;
   Result<std::optional<GateVerdict>> Verdict() override;
@@ -98,7 +98,7 @@ class AppImpl final : public App {
   void Warm(const HeldTurns& held, uint64_t session, const std::string& tenant);
   // Runs a prepared prompt; `generated` gets the ids.
   Result<Answer> Generate(Prepared prepared, const AskRequest& request, uint64_t session,
-                          const Stopwatch& since_question, const OnText& on_text,
+                          const Stopwatch& since_question, const OnPiece& on_piece,
                           std::vector<Token>* generated);
 
  private:

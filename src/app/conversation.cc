@@ -68,7 +68,7 @@ class ConversationImpl final : public Conversation {
     app_.engine().EndSession(session_);
   }
 
-  Result<Answer> Ask(const AskRequest& request, const OnText& on_text) override {
+  Result<Answer> Ask(const AskRequest& request, const OnPiece& on_piece) override {
     const Stopwatch since_question;
     if (!owner_) owner_ = {request.scope.tenant, request.scope.user};
     if (*owner_ != std::pair(request.scope.tenant, request.scope.user)) {
@@ -93,7 +93,7 @@ class ConversationImpl final : public Conversation {
     if (app_.engine().info().stores_kv) spans = prepared->prompt.spans;
     std::vector<Token> generated;
     INFERSCALE_ASSIGN(Answer answer, app_.Generate(std::move(*prepared), request, session_,
-                                                   since_question, on_text, &generated));
+                                                   since_question, on_piece, &generated));
     tokens.insert(tokens.end(), generated.begin(), generated.end());
     held_.tokens = std::move(tokens);
     held_.spans = std::move(spans);

@@ -54,15 +54,16 @@ void Dialogues::Keep(const Hash128& said, std::unique_ptr<Conversation> conversa
   }
 }
 
-Result<Answer> Dialogues::Ask(const AskRequest& request, const OnText& on_text) {
+Result<Answer> Dialogues::Ask(const AskRequest& request, const OnPiece& on_piece) {
   const bool filtered = request.filter != nullptr && !request.filter->matches_all();
-  if (max_ == 0 || filtered || request.mode == MemoryMode::kNone) {
-    return app_.Ask(request, on_text);
+  const bool several = DistinctChoices(request.sampling, request.choices) > 1;
+  if (max_ == 0 || filtered || several || request.mode == MemoryMode::kNone) {
+    return app_.Ask(request, on_piece);
   }
   std::unique_ptr<Conversation> conversation;
   if (!request.before.empty()) conversation = Take(HashSaid(request, nullptr));
   if (conversation == nullptr) conversation = app_.StartConversation();
-  INFERSCALE_ASSIGN(Answer answer, conversation->Ask(request, on_text));
+  INFERSCALE_ASSIGN(Answer answer, conversation->Ask(request, on_piece));
   // What was cut short, a client shows differently.
   if (answer.finish != FinishReason::kCancelled) {
     const PastTurn turn{request.question, answer.text};

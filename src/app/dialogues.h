@@ -22,8 +22,8 @@ class Dialogues {
 
   // App::Ask, but the turns before are not read again if this was asked and answered them, in the
   // same scope and mode; the facts of those turns are still in the prompt then. A question whose
-  // facts are filtered stands by itself.
-  Result<Answer> Ask(const AskRequest& request, const OnText& on_text);
+  // facts are filtered, or that wants several different answers, stands by itself.
+  Result<Answer> Ask(const AskRequest& request, const OnPiece& on_piece);
 
   size_t size() const;
 

@@ -38,9 +38,9 @@ Result<int> Run(const Args& args, const Options& options) {
   request.compose = options.app.compose;
   request.sampling = args.sampling;
   request.filter = &filter;
-  INFERSCALE_ASSIGN(const Answer answer, app->Ask(request, [&](std::string_view piece) {
+  INFERSCALE_ASSIGN(const Answer answer, app->Ask(request, [&](const AnswerPiece& piece) {
     if (!options.json()) {
-      Print(SafeText(piece));
+      Print(SafeText(piece.text));
       FlushOutput();
     }
     return !Interrupted();

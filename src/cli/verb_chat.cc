@@ -106,8 +106,8 @@ class Chat {
     request.compose = options_.app.compose;
     request.sampling = args_.sampling;
     request.filter = &filter_;
-    auto answer = conversation_->Ask(request, [](std::string_view piece) {
-      Print(SafeText(piece));
+    auto answer = conversation_->Ask(request, [](const AnswerPiece& piece) {
+      Print(SafeText(piece.text));
       FlushOutput();
       return !Interrupted();
     });

@@ -46,6 +46,22 @@ struct Sampling {
   uint64_t seed = 0;
   std::vector<std::string> stop{};  // generation ends before the first of these appears in the text
   std::string grammar{};  // GBNF with a rule "root" that the whole answer keeps to; empty: none
+  // JSON Schema that the whole answer, JSON, keeps to; empty: none. kUnsupported by engines that
+  // have no such grammars. Not together with `grammar`.
+  std::string json_schema{};
+  std::optional<uint32_t> logprobs{};  // Generation::TakeLogprobs, with so many at each place
+};
+
+// A token that may stand at a place of an answer, and the logarithm of its probability there.
+struct TokenLogprob {
+  std::string text;  // its bytes, may be part of a character; a control token's own name
+  float logprob = 0.0F;
+};
+// What the model says of one place of an answer, by its logits as they are: before temperature,
+// filters and grammar.
+struct PlaceLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;  // the most likely ones, best first
 };
 
 struct GenerateRequest {
@@ -84,6 +100,9 @@ class Generation {
   // The next piece of text, valid UTF-8 and never empty; nullopt at the end. Blocks.
   virtual Result<std::optional<std::string>> Next() = 0;
   virtual void Cancel() = 0;
+  // If Sampling::logprobs asks for it: of the tokens behind the text that has come and was not
+  // taken yet; after the end, of all that are left. Not of the end-of-turn token.
+  virtual std::vector<PlaceLogprobs> TakeLogprobs() { return {}; }
 
   // Complete once Next() has returned nullopt.
   virtual FinishReason finish_reason() const = 0;

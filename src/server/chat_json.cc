@@ -14,6 +14,7 @@ namespace json = boost::json;
 
 constexpr int64_t kMaxFacts = 10000;
 constexpr size_t kMaxMessages = 4096;
+constexpr int64_t kMaxTopLogprobs = 20;
 
 // ---- reading -----------------------------------------------------------------------------------
 
@@ -57,23 +58,22 @@ Status ReadMessages(const json::array& messages, AskRequest& ask) {
 
 // What would change the answer's meaning if it were not heeded.
 Status RefuseUnsupported(const Members& root) {
-  int64_t answers = 1;
-  INFERSCALE_TRY(root.Integer("n", 1, 1 << 10, answers));
-  bool logprobs = false;
-  INFERSCALE_TRY(root.Bool("logprobs", logprobs));
-  if (answers != 1) return Fail(Code::kUnsupported, "'n' must be 1");
-  if (logprobs) return Fail(Code::kUnsupported, "'logprobs' is not supported");
   const json::value* tools = root.Find("tools");
   if (tools != nullptr && !(tools->is_array() && tools->get_array().empty())) {
     return Fail(Code::kUnsupported, "'tools' are not supported");
   }
-  if (const json::value* format = root.Find("response_format")) {
-    const json::object* object = format->if_object();
-    const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
-    if (type == nullptr || *type != "text") {
-      return Fail(Code::kUnsupported, "'response_format' must be text");
-    }
+  return {};
+}
+
+Status ReadLogprobs(const Members& root, Sampling& sampling) {
+  bool wanted = false;
+  INFERSCALE_TRY(root.Bool("logprobs", wanted));
+  uint32_t top = 0;
+  INFERSCALE_TRY(root.Integer("top_logprobs", 0, kMaxTopLogprobs, top));
+  if (!wanted && top > 0) {
+    return Fail(Code::kInvalid, "'top_logprobs' needs 'logprobs' to be true");
   }
+  if (wanted) sampling.logprobs = top;
   return {};
 }
 
@@ -99,6 +99,9 @@ Status ReadMemory(const Members& root, ChatRequest& request) {
     if (ask.scope.user.empty() && (request.remember || memory.Find("mode") != nullptr)) {
       return Fail(Code::kInvalid, "memory needs a user: 'memory.user' or 'user'");
     }
+  }
+  if (request.remember && ask.choices > 1) {
+    return Fail(Code::kUnsupported, "'memory.remember' is for one answer: 'n' must be 1");
   }
   // Nobody's facts: an ordinary answer.
   if (ask.scope.user.empty()) ask.mode = MemoryMode::kNone;
@@ -136,11 +139,21 @@ json::object Memory(const Answer& answer) {
 
 constexpr std::string_view kChunk = "chat.completion.chunk";
 
-json::object Chunk(const AnswerHead& head, json::object delta, json::value finish) {
+json::object Chunk(const AnswerHead& head, uint32_t choice, json::object delta, json::value finish,
+                   json::value logprobs = nullptr) {
   json::object chunk = HeadToJson(head, kChunk);
-  chunk["choices"] = json::array{
-      {{"index", 0}, {"delta", std::move(delta)}, {"finish_reason", std::move(finish)}}};
+  chunk["choices"] = json::array{{{"index", choice},
+                                  {"delta", std::move(delta)},
+                                  {"logprobs", std::move(logprobs)},
+                                  {"finish_reason", std::move(finish)}}};
   return chunk;
+}
+
+json::object ChoiceToJson(size_t index, const Choice& choice) {
+  return {{"index", index},
+          {"message", {{"role", "assistant"}, {"content", choice.text}}},
+          {"logprobs", LogprobsToJson(choice.logprobs)},
+          {"finish_reason", FinishToJson(choice.finish)}};
 }
 
 }  // namespace
@@ -160,33 +173,48 @@ Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& de
   INFERSCALE_TRY(root.Text("model", request.model));
   INFERSCALE_TRY(ReadStreaming(root, request.stream, request.include_usage));
   INFERSCALE_TRY(ReadSampling(root, request.ask.sampling));
+  INFERSCALE_TRY(ReadResponseFormat(root, request.ask.sampling));
+  INFERSCALE_TRY(ReadChoices(root, request.ask.choices));
+  INFERSCALE_TRY(ReadLogprobs(root, request.ask.sampling));
   INFERSCALE_TRY(ReadMemory(root, request));
   return request;
 }
 
 std::string ChatAnswer(const AnswerHead& head, const Answer& answer) {
   json::object out = HeadToJson(head, "chat.completion");
-  out["choices"] = json::array{{{"index", 0},
-                                {"message", {{"role", "assistant"}, {"content", answer.text}}},
-                                {"logprobs", nullptr},
-                                {"finish_reason", FinishToJson(answer.finish)}}};
+  json::array& choices = out["choices"].emplace_array();
+  choices.push_back(ChoiceToJson(0, answer));
+  for (const Choice& other : answer.others) choices.push_back(ChoiceToJson(choices.size(), other));
   out["usage"] = UsageToJson(answer.stats);
   out["inferscale"] = Memory(answer);
   return json::serialize(out);
 }
 
-std::string ChatFirstChunk(const AnswerHead& head) {
-  return json::serialize(Chunk(head, {{"role", "assistant"}, {"content", ""}}, nullptr));
+std::vector<std::string> ChatFirstChunks(const AnswerHead& head, uint32_t choices) {
+  std::vector<std::string> chunks;
+  for (uint32_t i = 0; i < choices; ++i) {
+    chunks.push_back(
+        json::serialize(Chunk(head, i, {{"role", "assistant"}, {"content", ""}}, nullptr)));
+  }
+  return chunks;
 }
 
-std::string ChatTextChunk(const AnswerHead& head, std::string_view text) {
-  return json::serialize(Chunk(head, {{"content", text}}, nullptr));
+std::string ChatTextChunk(const AnswerHead& head, const AnswerPiece& piece) {
+  return json::serialize(Chunk(head, piece.choice, {{"content", piece.text}}, nullptr,
+                               LogprobsToJson(piece.logprobs)));
 }
 
-std::string ChatLastChunk(const AnswerHead& head, const Answer& answer) {
-  json::object chunk = Chunk(head, {}, FinishToJson(answer.finish));
-  chunk["inferscale"] = Memory(answer);
-  return json::serialize(chunk);
+std::vector<std::string> ChatLastChunks(const AnswerHead& head, const Answer& answer) {
+  std::vector<json::object> chunks = {Chunk(head, 0, {}, FinishToJson(answer.finish))};
+  for (const Choice& other : answer.others) {
+    const auto index = static_cast<uint32_t>(chunks.size());
+    chunks.push_back(Chunk(head, index, {}, FinishToJson(other.finish)));
+  }
+  chunks.back()["inferscale"] = Memory(answer);
+  std::vector<std::string> texts;
+  texts.reserve(chunks.size());
+  for (const json::object& chunk : chunks) texts.push_back(json::serialize(chunk));
+  return texts;
 }
 
 std::string ChatUsageChunk(const AnswerHead& head, const Answer& answer) {

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/app.h"
 #include "base/result.h"
@@ -25,9 +26,10 @@ struct ChatRequest {
 Result<ChatRequest> ParseChatRequest(std::string_view body, const AskRequest& defaults);
 
 std::string ChatAnswer(const AnswerHead& head, const Answer& answer);
-std::string ChatFirstChunk(const AnswerHead& head);
-std::string ChatTextChunk(const AnswerHead& head, std::string_view text);
-std::string ChatLastChunk(const AnswerHead& head, const Answer& answer);
+// One for each choice.
+std::vector<std::string> ChatFirstChunks(const AnswerHead& head, uint32_t choices);
+std::string ChatTextChunk(const AnswerHead& head, const AnswerPiece& piece);
+std::vector<std::string> ChatLastChunks(const AnswerHead& head, const Answer& answer);
 std::string ChatUsageChunk(const AnswerHead& head, const Answer& answer);
 
 }  // namespace inferscale

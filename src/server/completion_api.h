@@ -2,6 +2,7 @@
 #ifndef INFERSCALE_SERVER_COMPLETION_API_H_
 #define INFERSCALE_SERVER_COMPLETION_API_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,7 @@ struct CompletionRequest {
   std::string model;   // empty if not said
   std::string prompt;  // not empty
   Sampling sampling;
+  uint32_t choices = 1;
   bool stream = false;
   bool include_usage = false;  // in a stream
 };

@@ -2,9 +2,11 @@
 #ifndef INFERSCALE_SERVER_EVENT_STREAM_H_
 #define INFERSCALE_SERVER_EVENT_STREAM_H_
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "server/errors.h"
 #include "server/http_server.h"
@@ -14,8 +16,8 @@ namespace inferscale {
 // It begins with the first part, so that what fails before it has a status of its own.
 class EventStream {
  public:
-  // `opening` stands before the first part, if it is not empty.
-  explicit EventStream(HttpResponder& responder, std::string opening = "")
+  // `opening` stands before the first part.
+  explicit EventStream(HttpResponder& responder, std::vector<std::string> opening = {})
       : responder_(responder), opening_(std::move(opening)) {}
 
   // False: nobody listens any more.
@@ -29,11 +31,13 @@ class EventStream {
  private:
   bool Begin() {
     if (std::exchange(begun_, true)) return true;
-    return responder_.StartEvents() && (opening_.empty() || responder_.SendEvent(opening_));
+    return responder_.StartEvents() &&
+           std::all_of(opening_.begin(), opening_.end(),
+                       [this](const std::string& part) { return responder_.SendEvent(part); });
   }
 
   HttpResponder& responder_;
-  const std::string opening_;
+  const std::vector<std::string> opening_;
   bool begun_ = false;
 };
 

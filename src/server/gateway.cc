@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <iterator>
 #include <utility>
@@ -39,6 +40,13 @@ constexpr RouteSchemas kChatSchemas = {
         "agent": {"type": "string"}, "run": {"type": "string"}, "filter": {"type": "object"},
         "mode": {"enum": ["auto", "kv", "text", "none"]}, "remember": {"type": "boolean"},
         "k": {"type": "integer", "minimum": 0, "maximum": 10000}}},
+      "n": {"type": "integer", "minimum": 1, "maximum": 8},
+      "logprobs": {"type": "boolean"},
+      "response_format": {"type": "object", "required": ["type"], "properties": {
+        "type": {"enum": ["text", "json_object", "json_schema"]},
+        "json_schema": {"type": "object", "required": ["schema"],
+          "properties": {"schema": {"type": "object"}}}}},
+      "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
       "max_tokens": {"type": "integer", "minimum": 1},
       "temperature": {"type": "number", "minimum": 0, "maximum": 2},
       "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
@@ -46,6 +54,11 @@ constexpr RouteSchemas kChatSchemas = {
       "stop": {"type": ["string", "array"], "items": {"type": "string"}, "maxItems": 16}}})"};
 
 void SendError(const Error& error, HttpResponder& responder) { responder.Send(ErrorAnswer(error)); }
+
+bool Cancelled(const Answer& answer) {
+  const auto cancelled = [](const Choice& c) { return c.finish == FinishReason::kCancelled; };
+  return cancelled(answer) || std::ranges::any_of(answer.others, cancelled);
+}
 
 // Notes with which status a request is answered.
 class Counted final : public HttpResponder {
@@ -193,15 +206,15 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   chat->ask.filter = &chat->filter;
   chat->ask.stop = responder.gone();
   const AnswerHead head{NewAnswerId("chatcmpl"), model_, clock_.NowMs() / 1000};
-  EventStream stream(responder, ChatFirstChunk(head));
-  const auto answer = dialogues_.Ask(chat->ask, [&](std::string_view text) {
-    return !chat->stream || stream.Send(ChatTextChunk(head, text));
+  EventStream stream(responder, ChatFirstChunks(head, chat->ask.choices));
+  const auto answer = dialogues_.Ask(chat->ask, [&](const AnswerPiece& piece) {
+    return !chat->stream || stream.Send(ChatTextChunk(head, piece));
   });
   if (!answer) return stream.Fail(answer.error());
   AnswerRecord put_in = MakeAnswerRecord(*answer);
   if (audit_ > 0) Audit(head.id, chat->ask, put_in);
   if (call.record != nullptr) call.record->answer = std::move(put_in);
-  if (answer->finish == FinishReason::kCancelled) return;  // nobody listens
+  if (Cancelled(*answer)) return;  // nobody listens
   if (chat->remember) {
     const auto facts = TurnFacts(chat->ask.scope, chat->ask.question, answer->text, clock_.NowMs());
     if (const auto added = app_.Add(facts); !added) {
@@ -209,7 +222,9 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
     }
   }
   if (!chat->stream) return responder.Send(200, ChatAnswer(head, *answer));
-  if (!stream.Send(ChatLastChunk(head, *answer))) return;
+  for (const std::string& chunk : ChatLastChunks(head, *answer)) {
+    if (!stream.Send(chunk)) return;
+  }
   if (chat->include_usage) stream.Send(ChatUsageChunk(head, *answer));
   stream.End();
 }

@@ -1,6 +1,11 @@
 #include "server/openai_json.h"
 
+#include <algorithm>
+#include <iterator>
 #include <random>
+
+#include "base/utf8.h"
+#include "engine/json_grammar.h"
 
 namespace inferscale {
 namespace {
@@ -9,6 +14,19 @@ namespace json = boost::json;
 
 constexpr int64_t kMaxTokens = 1 << 20;
 constexpr size_t kMaxStops = 16;
+constexpr int64_t kMaxChoices = 8;
+
+json::object TokenToJson(const TokenLogprob& token) {
+  json::object out = {{"token", TokenName(token.text)},
+                      {"logprob", LogprobForJson(token.logprob)},
+                      {"bytes", nullptr}};
+  // U+FFFD stands for bytes that a server does not tell.
+  if (token.text.find("\xef\xbf\xbd") == std::string::npos) {
+    json::array& bytes = out["bytes"].emplace_array();
+    for (const char c : token.text) bytes.emplace_back(static_cast<uint8_t>(c));
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -34,6 +52,33 @@ Status ReadSampling(const Members& root, Sampling& sampling) {
     sampling.stop.emplace_back(one.get_string());
   }
   return {};
+}
+
+Status ReadResponseFormat(const Members& root, Sampling& sampling) {
+  const json::value* format = root.Find("response_format");
+  if (format == nullptr) return {};
+  if (!format->is_object()) return root.Wrong("response_format", "an object");
+  const Members members(format->get_object(), "response_format.");
+  std::string type;
+  INFERSCALE_TRY(members.Text("type", type));
+  if (type == "text") return {};
+  if (type == "json_object") {
+    sampling.grammar = kJsonObjectGrammar;
+    return {};
+  }
+  if (type != "json_schema") return members.Wrong("type", "text, json_object or json_schema");
+  const json::value* named = members.Find("json_schema");
+  const json::object* object = named == nullptr ? nullptr : named->if_object();
+  const json::value* schema = object == nullptr ? nullptr : object->if_contains("schema");
+  if (schema == nullptr || !schema->is_object()) {
+    return members.Wrong("json_schema", "an object with a 'schema' that is an object");
+  }
+  sampling.json_schema = json::serialize(*schema);
+  return {};
+}
+
+Status ReadChoices(const Members& root, uint32_t& choices) {
+  return root.Integer("n", 1, kMaxChoices, choices);
 }
 
 Status ReadStreaming(const Members& root, bool& stream, bool& include_usage) {
@@ -70,5 +115,28 @@ json::object UsageToJson(const GenerateStats& stats) {
 json::value FinishToJson(FinishReason reason) {
   return reason == FinishReason::kLength ? "length" : "stop";
 }
+
+json::value LogprobsToJson(std::span<const PlaceLogprobs> places) {
+  if (places.empty()) return nullptr;
+  json::array content;
+  for (const PlaceLogprobs& place : places) {
+    json::object one = TokenToJson(place.chosen);
+    json::array& top = one["top_logprobs"].emplace_array();
+    for (const TokenLogprob& token : place.top) top.push_back(TokenToJson(token));
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+std::string TokenName(std::string_view bytes) {
+  if (FindInvalidUtf8(bytes) == std::string_view::npos) return std::string(bytes);
+  std::string name = "bytes:";
+  for (const char c : bytes) {
+    fmt::format_to(std::back_inserter(name), "\\x{:02x}", static_cast<uint8_t>(c));
+  }
+  return name;
+}
+
+float LogprobForJson(float logprob) { return std::max(logprob, -9999.0F); }
 
 }  // namespace inferscale

@@ -67,12 +67,16 @@ struct ToyLog {
   std::function<void(const std::stop_token&)> on_encode;  // at every Encode, with its token
   std::vector<std::string> answers;  // of the next Starts, in order; then hashes again
   std::mutex mutex;
+  std::vector<uint64_t> seeds;     // of all Starts
+  std::vector<uint64_t> sessions;  // of all Starts
   std::vector<Token> last_prompt;  // of the last Start; read by tests with one thread
 };
 
 class ToyGeneration final : public Generation {
  public:
-  ToyGeneration(std::string text, GenerateStats stats) : text_(std::move(text)), stats_(stats) {
+  ToyGeneration(std::string text, GenerateStats stats, std::optional<uint32_t> logprobs)
+      : text_(std::move(text)), stats_(stats), logprobs_(logprobs) {
+    stats_.generated_tokens = static_cast<uint32_t>(text_.size());
     for (char c : text_) tokens_.push_back(static_cast<uint8_t>(c));
     tokens_.push_back(kToyEnd);
   }
@@ -82,6 +86,20 @@ class ToyGeneration final : public Generation {
     return text_;
   }
   void Cancel() override { done_ = true; }
+  // Each byte is certain to one half, and else it is "~".
+  std::vector<PlaceLogprobs> TakeLogprobs() override {
+    std::vector<PlaceLogprobs> places;
+    if (!logprobs_ || !done_) return places;
+    for (const char c : text_) {
+      PlaceLogprobs place;
+      place.chosen = {std::string(1, c), -0.5F};
+      place.top = {place.chosen, {"~", -1.5F}};
+      place.top.resize(std::min<size_t>(*logprobs_, 2));
+      places.push_back(std::move(place));
+    }
+    logprobs_.reset();
+    return places;
+  }
   FinishReason finish_reason() const override { return FinishReason::kStop; }
   const GenerateStats& stats() const override { return stats_; }
   const std::vector<Token>& tokens() const override { return tokens_; }
@@ -90,6 +108,7 @@ class ToyGeneration final : public Generation {
   std::string text_;
   std::vector<Token> tokens_;
   GenerateStats stats_;
+  std::optional<uint32_t> logprobs_;
   bool done_ = false;
 };
 
@@ -133,12 +152,14 @@ class ToyEngine : public Engine {
     {
       const std::lock_guard lock(log_->mutex);
       log_->last_prompt = prompt.tokens;
+      log_->seeds.push_back(request.sampling.seed);
+      log_->sessions.push_back(request.session);
       if (!log_->answers.empty()) {
         answer = std::move(log_->answers.front());
         log_->answers.erase(log_->answers.begin());
       }
     }
-    return std::make_unique<ToyGeneration>(std::move(answer), stats);
+    return std::make_unique<ToyGeneration>(std::move(answer), stats, request.sampling.logprobs);
   }
 
   Result<EncodeResult> Encode(const EncodeRequest& request) override {

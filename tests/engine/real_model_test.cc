@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
 
+#include "engine/choices.h"
+#include "engine/json_grammar.h"
 #include "engine/llama/llama_engine.h"
 
 namespace inferscale {
@@ -246,6 +249,114 @@ TEST_F(RealModel, AGrammarIsKept) {
   const auto refused = engine_->Start(std::move(wrong));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalid);
+}
+
+TEST_F(RealModel, LogprobsAreThoseOfTheScores) {
+  const Composition made = Compose(*engine_, facts_, "Where does Ana live?");
+  GenerateRequest request{.prompt = made.plain, .sampling = {.max_tokens = 12}};
+  request.sampling.temperature = 1.5F;
+  request.sampling.seed = 5;
+  request.sampling.logprobs = 4;
+  auto generation = engine_->Start(std::move(request)).value();
+  std::vector<PlaceLogprobs> places;
+  std::string text;
+  while (true) {
+    const auto piece = generation->Next().value();
+    for (PlaceLogprobs& place : generation->TakeLogprobs()) places.push_back(std::move(place));
+    if (!piece) break;
+    text += *piece;
+  }
+  std::vector<Token> tokens = generation->tokens();
+  if (generation->finish_reason() == FinishReason::kStop) tokens.pop_back();
+  ASSERT_EQ(places.size(), tokens.size());
+  ASSERT_GT(tokens.size(), 3U);
+  constexpr double kRounding = 1e-5;  // of a float below 128
+  // The same logits again: one token after another over what a session holds, so that all is
+  // computed in the same batches.
+  const uint64_t session = uint64_t{1} << 41;
+  Prompt prompt = made.plain;
+  std::string bytes;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto scores = engine_->Score(prompt, std::span(&tokens[i], 1), session).value();
+    std::vector<float> logits = scores[0];
+    double sum = 0;
+    for (const float x : logits) sum += std::exp(double{x});
+    const double logprob = double{logits[static_cast<size_t>(tokens[i])]} - std::log(sum);
+    EXPECT_NEAR(places[i].chosen.logprob, logprob, kRounding) << i;
+    std::sort(logits.rbegin(), logits.rend());
+    ASSERT_EQ(places[i].top.size(), 4U);
+    for (size_t k = 0; k < 4; ++k) {
+      EXPECT_NEAR(places[i].top[k].logprob, double{logits[k]} - std::log(sum), kRounding) << i;
+    }
+    bytes += places[i].chosen.text;
+    prompt.tokens.push_back(tokens[i]);
+  }
+  engine_->EndSession(session);
+  EXPECT_EQ(AsciiOnly(bytes), AsciiOnly(text));
+}
+
+TEST_F(RealModel, ChoicesAreThoseOfTheirSeeds) {
+  const Composition made = Compose(*engine_, facts_, "Where does Ana live?");
+  GenerateRequest request{
+      .prompt = made.injected, .sampling = {.max_tokens = 12}, .session = uint64_t{1} << 40};
+  request.sampling.temperature = 1.5F;
+  request.sampling.seed = 3;
+  std::vector<std::string> streamed(3);
+  const auto all = GenerateChoices(*engine_, request, 3, [&](const AnswerPiece& piece) {
+    streamed[piece.choice] += piece.text;
+    return true;
+  });
+  engine_->EndSession(request.session);
+  ASSERT_TRUE(all) << all.error().message;
+  ASSERT_EQ(all->choices.size(), 3U);
+  // One by one over a sequence that is held too, so that all is computed in the same batches.
+  GenerateRequest alone = request;
+  alone.session = request.session + 1;
+  uint32_t generated = 0;
+  for (uint32_t i = 0; i < 3; ++i) {
+    alone.sampling.seed = request.sampling.seed + i;
+    const auto one = GenerateChoices(*engine_, alone, 1, nullptr);
+    ASSERT_TRUE(one) << one.error().message;
+    EXPECT_EQ(all->choices[i].text, one->choices[0].text) << i;
+    EXPECT_EQ(streamed[i], one->choices[0].text) << i;
+    generated += one->stats.generated_tokens;
+    EXPECT_EQ(one->stats.prefilled_tokens, i == 0 ? all->stats.prefilled_tokens : 1);
+  }
+  engine_->EndSession(alone.session);
+  EXPECT_NE(streamed[0], streamed[1]);
+  EXPECT_EQ(all->stats.generated_tokens, generated);
+  EXPECT_GT(all->stats.injected_tokens, 0U);
+  // Nobody listens any more.
+  const auto cancelled =
+      GenerateChoices(*engine_, request, 3, [](const AnswerPiece&) { return false; });
+  engine_->EndSession(request.session);
+  ASSERT_TRUE(cancelled);
+  for (const Choice& choice : cancelled->choices) {
+    EXPECT_EQ(choice.finish, FinishReason::kCancelled);
+  }
+}
+
+TEST_F(RealModel, AJsonObjectIsJson) {
+  const Composition made = Compose(*engine_, facts_, "Tell me about Ana, in JSON.");
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    Sampling sampling{.max_tokens = 60};
+    sampling.grammar = kJsonObjectGrammar;
+    sampling.temperature = static_cast<float>(seed) * 0.5F;
+    sampling.seed = seed;
+    const Answer answer = Generate(*engine_, made.plain, sampling);
+    EXPECT_TRUE(answer.text.starts_with("{")) << answer.text;
+    // What was cut short is the beginning of such an object.
+    boost::json::stream_parser parser;
+    boost::json::error_code error;
+    parser.write(answer.text, error);
+    EXPECT_FALSE(error) << seed << answer.text;
+    EXPECT_TRUE(answer.reason != FinishReason::kStop || parser.done()) << seed << answer.text;
+  }
+  GenerateRequest schema{.prompt = made.plain, .sampling = {}};
+  schema.sampling.json_schema = "{}";
+  const auto refused = engine_->Start(std::move(schema));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
 }
 
 TEST_F(RealModel, StopStringEndsTheAnswer) {

@@ -3,10 +3,12 @@
 import asyncio
 import importlib
 import json
+import math
 import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import openai
@@ -294,11 +296,11 @@ def test_openai_client_completes(world: World) -> None:
         {"prompt": ""},
         {"prompt": ["a", "b"]},
         {"prompt": [1, 2]},
-        {"n": 2},
+        {"n": 9},
         {"best_of": 2},
         {"echo": True},
         {"suffix": "x"},
-        {"logprobs": 1},
+        {"logprobs": 6},
         {"max_tokens": 0},
         {"prompt": "word " * 20000},
         {"extra_body": {"memory": {"user": "ana"}}},
@@ -308,6 +310,113 @@ def test_openai_client_completes(world: World) -> None:
             complete(**arguments)
     with pytest.raises(openai.NotFoundError):
         complete(model="other")
+
+
+def chat(client: openai.OpenAI, question: str, **more: Any) -> Any:
+    arguments = {"model": "inferscale", "max_tokens": 8, **more}
+    return client.chat.completions.create(
+        messages=[{"role": "user", "content": question}], **arguments
+    )
+
+
+def texts_of(parts: list[Any], choices: int) -> list[str]:
+    """Of a stream."""
+    out = [""] * choices
+    for part in parts:
+        for choice in part.choices:
+            out[choice.index] += choice.delta.content or ""
+    return out
+
+
+def test_openai_client_gets_several_answers(world: World) -> None:
+    client = openai_client(world, world.reader)
+    ask = partial(chat, client, "Name an animal.")
+    one = ask()
+    alike = ask(n=2)
+    assert [choice.index for choice in alike.choices] == [0, 1]
+    assert {choice.message.content for choice in alike.choices} == {one.choices[0].message.content}
+    assert alike.usage.prompt_tokens == one.usage.prompt_tokens
+    assert alike.usage.completion_tokens == 2 * one.usage.completion_tokens
+    warm = ask(n=3, temperature=1.5, seed=4)
+    alone = ask(temperature=1.5, seed=4)
+    answers = [choice.message.content for choice in warm.choices]
+    assert answers[0] == alone.choices[0].message.content
+    assert len(set(answers)) == 3
+    assert warm.usage.prompt_tokens == one.usage.prompt_tokens
+    assert 3 <= warm.usage.completion_tokens <= 24
+    options = {"include_usage": True}
+    parts = list(ask(n=3, temperature=1.5, seed=4, stream=True, stream_options=options))
+    assert texts_of(parts, 3) == answers
+    ends = [part.choices[0] for part in parts if part.choices and part.choices[0].finish_reason]
+    assert [choice.index for choice in ends] == [0, 1, 2]
+    assert parts[-1].usage == warm.usage
+    assert texts_of(list(ask(n=2, stream=True)), 2) == [one.choices[0].message.content] * 2
+    written = client.completions.create(
+        model="inferscale", prompt="Once", n=3, temperature=1.5, max_tokens=6
+    )
+    assert len({choice.text for choice in written.choices}) > 1
+    assert written.usage is not None
+    assert written.usage.completion_tokens <= 18
+    with pytest.raises(openai.BadRequestError, match="from 1 to 8"):
+        ask(n=9)
+    user = {"user": "ana", "remember": True}
+    with pytest.raises(openai.BadRequestError, match="remember"):
+        chat(openai_client(world, world.app), "Hi!", n=2, extra_body={"memory": user})
+
+
+def test_openai_client_reads_logprobs(world: World) -> None:
+    client = openai_client(world, world.reader)
+    ask = partial(chat, client, "Name an animal.", logprobs=True, top_logprobs=3)
+    said = ask().choices[0]
+    content = said.logprobs.content
+    assert b"".join(bytes(one.bytes) for one in content).decode() == said.message.content
+    for one in content:
+        assert one.logprob == one.top_logprobs[0].logprob <= 0  # without a temperature
+        assert one.token == one.top_logprobs[0].token
+        assert len(one.top_logprobs) == 3
+        assert 0 < sum(math.exp(top.logprob) for top in one.top_logprobs) <= 1 + 1e-6
+    streamed = [
+        one
+        for part in ask(stream=True)
+        for choice in part.choices
+        if choice.logprobs
+        for one in choice.logprobs.content
+    ]
+    assert streamed == content
+    assert chat(client, "Hi!").choices[0].logprobs is None
+    prompt = "The capital of France is Paris. The capital of Italy is"
+    made = client.completions.create(
+        model="inferscale", prompt=prompt, max_tokens=6, logprobs=2, temperature=0
+    ).choices[0]
+    lists = made.logprobs
+    assert lists is not None
+    assert lists.tokens is not None
+    assert lists.text_offset is not None
+    assert lists.token_logprobs is not None
+    assert lists.top_logprobs is not None
+    assert "".join(lists.tokens) == made.text
+    for i, token in enumerate(lists.tokens):
+        assert made.text[lists.text_offset[i] :].startswith(token)
+        assert lists.top_logprobs[i][token] == lists.token_logprobs[i]
+        assert len(lists.top_logprobs[i]) == 2
+
+
+def test_openai_client_gets_json(world: World) -> None:
+    client = openai_client(world, world.reader)
+    ask = partial(chat, client, "Give a JSON object with a cat's name.", max_tokens=80)
+    for seed in range(3):
+        formed = ask(response_format={"type": "json_object"}, temperature=0.5 * seed, seed=seed)
+        text = formed.choices[0].message.content
+        assert text.startswith("{")
+        if formed.choices[0].finish_reason == "stop":
+            assert isinstance(json.loads(text), dict)
+        else:
+            assert formed.usage.completion_tokens == 80
+    plain = ask(response_format={"type": "text"}).choices[0].message.content
+    assert plain == ask().choices[0].message.content
+    schema = {"name": "cat", "schema": {"type": "object"}}
+    with pytest.raises(openai.BadRequestError, match="vLLM"):
+        ask(response_format={"type": "json_schema", "json_schema": schema})
 
 
 def test_keys_end_at_once(world: World) -> None:

@@ -93,6 +93,45 @@ TEST_F(GatewayTest, StreamsTheSameAnswer) {
   EXPECT_THAT(stream, HasSubstr("data: [DONE]\n\n"));
 }
 
+TEST_F(GatewayTest, GivesSeveralAnswers) {
+  const std::string body = "{" + kQuestion + R"(, "user": "ana", "n": 3, "seed": 7)";
+  log_->answers = {"one", "two", "three"};
+  const auto warm = Json(Post(body + R"(, "temperature": 0.5})"));
+  for (const size_t i : {0U, 1U, 2U}) EXPECT_EQ(warm.at("choices").at(i).at("index"), i);
+  EXPECT_EQ(warm.at("choices").at(2).at("message").at("content"), "three");
+  EXPECT_EQ(log_->seeds, (std::vector<uint64_t>{7, 8, 9}));
+  EXPECT_NE(log_->sessions[0], 0U);  // so that the prompt is read once
+  EXPECT_EQ(log_->sessions[0], log_->sessions[2]);
+  const auto& usage = warm.at("usage");
+  EXPECT_EQ(usage.at("completion_tokens"), 11);
+  const auto cold = Json(Post(body + "}"));
+  EXPECT_EQ(log_->seeds.size(), 4U);  // all alike: computed once
+  EXPECT_EQ(cold.at("choices").as_array().size(), 3U);
+  EXPECT_EQ(cold.at("choices").at(0).at("message"), cold.at("choices").at(2).at("message"));
+  EXPECT_EQ(cold.at("usage").at("prompt_tokens"), usage.at("prompt_tokens"));
+  EXPECT_EQ(cold.at("usage").at("prompt_tokens_details"), usage.at("prompt_tokens_details"));
+  log_->answers = {"one", "two", "three"};
+  const std::string stream = Ask(Post(body + R"(, "temperature": 0.5, "stream": true})"));
+  EXPECT_THAT(stream, HasSubstr(R"({"index":2,"delta":{"role":"assistant")"));
+  EXPECT_THAT(stream, HasSubstr(R"({"index":1,"delta":{"content":"two"})"));
+  EXPECT_THAT(stream,
+              HasSubstr(R"({"index":2,"delta":{},"logprobs":null,"finish_reason":"stop"})"));
+  EXPECT_THAT(Ask(Post(body + R"(, "n": 9})")), StartsWith("HTTP/1.1 400"));
+}
+
+TEST_F(GatewayTest, SaysLogprobs) {
+  log_->answers = {"hi"};
+  const auto answer = Json(Post("{" + kQuestion + R"(, "logprobs": true, "top_logprobs": 2})"));
+  const auto& content = answer.at("choices").at(0).at("logprobs").at("content");
+  ASSERT_EQ(content.as_array().size(), 2U);
+  EXPECT_EQ(content.at(1).at("token"), "i");
+  EXPECT_EQ(content.at(1).at("top_logprobs").at(1).at("token"), "~");
+  log_->answers = {"hi"};
+  const std::string stream = Ask(Post("{" + kQuestion + R"(, "logprobs": true, "stream": true})"));
+  EXPECT_THAT(stream, HasSubstr(R"("delta":{"content":"hi"},"logprobs":{"content":[{"token":"h")"));
+  EXPECT_TRUE(Json(Post("{" + kQuestion + "}")).at("choices").at(0).at("logprobs").is_null());
+}
+
 TEST_F(GatewayTest, EarlierTurnsAreRead) {
   const auto prompt = [&](const std::string& messages) {
     Json(Post(R"({"messages": [)" + messages + "]}"));
@@ -151,6 +190,7 @@ TEST_F(GatewayTest, ErrorsAreOpenAis) {
 }
 
 TEST_F(GatewayTest, ThePageIsNotSentTwice) {
+  EXPECT_THAT(Ask(Get("/favicon.ico")), HasSubstr("image/svg+xml"));
   const std::string page = Ask(Get("/"));
   EXPECT_THAT(page, StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(page, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
@@ -250,6 +290,23 @@ TEST_F(GatewayTest, CompletesAndEmbeds) {
   const std::string stream = Ask(post("/v1/completions", R"({"prompt": "Once", "stream": true})"));
   EXPECT_THAT(stream, HasSubstr(answer.at("choices").at(0).at("text").as_string().c_str()));
   EXPECT_THAT(stream, HasSubstr("data: [DONE]\n\n"));
+  log_->answers = {"\xc3\xa9!", "ab"};
+  const auto several =
+      Json(post("/v1/completions",
+                R"({"prompt": "Once", "n": 2, "best_of": 2, "temperature": 1, "logprobs": 1})"));
+  EXPECT_EQ(several.at("choices").at(1).at("text"), "ab");
+  EXPECT_EQ(several.at("usage").at("completion_tokens"), 5);
+  const auto& lists = several.at("choices").at(0).at("logprobs");
+  EXPECT_EQ(lists.at("text_offset"), (boost::json::array{0, 1, 1}));
+  EXPECT_EQ(lists.at("tokens").at(2), "!");
+  EXPECT_EQ(lists.at("token_logprobs").at(2), -0.5);
+  EXPECT_EQ(lists.at("top_logprobs").at(2).at("!"), -0.5);
+  EXPECT_TRUE(answer.at("choices").at(0).at("logprobs").is_null());
+  for (const char* wrong : {R"("logprobs": 6)", R"("best_of": 2)", R"("n": 0)"}) {
+    EXPECT_THAT(Ask(post("/v1/completions", R"({"prompt": "x", )" + std::string(wrong) + "}")),
+                StartsWith("HTTP/1.1 400"))
+        << wrong;
+  }
   EXPECT_THAT(Ask(post("/v1/completions", R"({"prompt": "x", "memory": {}})")),
               StartsWith("HTTP/1.1 400"));
   const auto vectors = Json(post("/v1/embeddings", R"({"input": ["a b", "a"]})"));

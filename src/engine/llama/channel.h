@@ -23,20 +23,24 @@ struct GenerationEnd {
 
 class Channel {
  public:
-  void Write(const std::string& text) EXCLUDES(mutex_);
+  // The text may be empty: then the rest waits for the next.
+  void Write(const std::string& text, std::vector<PlaceLogprobs> logprobs) EXCLUDES(mutex_);
   // Once, and last.
   void Close(Result<GenerationEnd> end) EXCLUDES(mutex_);
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
-  // All text that has come, waiting for some; nullopt after the end, which is then in `end`.
-  Result<std::optional<std::string>> Read(GenerationEnd& end) EXCLUDES(mutex_);
+  // All text that has come, waiting for some, with its logprobs; nullopt after the end, which is
+  // then in `end`.
+  Result<std::optional<std::string>> Read(GenerationEnd& end, std::vector<PlaceLogprobs>& logprobs)
+      EXCLUDES(mutex_);
 
  private:
   std::atomic<bool> cancelled_{false};
   Mutex mutex_;
   CondVar changed_;
   std::string text_ GUARDED_BY(mutex_);
+  std::vector<PlaceLogprobs> logprobs_ GUARDED_BY(mutex_);
   std::optional<Result<GenerationEnd>> end_ GUARDED_BY(mutex_);
 };
 
@@ -46,7 +50,8 @@ class ChannelGeneration final : public Generation {
       : channel_(std::move(channel)), on_stop_(stop, CancelChannel{channel_.get()}) {}
   ~ChannelGeneration() override { channel_->Cancel(); }
 
-  Result<std::optional<std::string>> Next() override { return channel_->Read(end_); }
+  Result<std::optional<std::string>> Next() override { return channel_->Read(end_, logprobs_); }
+  std::vector<PlaceLogprobs> TakeLogprobs() override { return std::exchange(logprobs_, {}); }
   void Cancel() override { channel_->Cancel(); }
   FinishReason finish_reason() const override { return end_.reason; }
   const GenerateStats& stats() const override { return end_.stats; }
@@ -60,6 +65,7 @@ class ChannelGeneration final : public Generation {
 
   std::shared_ptr<Channel> channel_;
   GenerationEnd end_;
+  std::vector<PlaceLogprobs> logprobs_;
   std::stop_callback<CancelChannel> on_stop_;
 };
 

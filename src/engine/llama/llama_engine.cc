@@ -200,6 +200,11 @@ Status LlamaEngine::CheckPrompt(Prompt& prompt) const {
 Result<std::unique_ptr<Generation>> LlamaEngine::Start(GenerateRequest request) {
   INFERSCALE_TRY(CheckSampling(request.sampling));
   INFERSCALE_TRY(CheckPrompt(request.prompt));
+  if (!request.sampling.json_schema.empty()) {
+    return Fail(Code::kUnsupported,
+                "the embedded engine keeps to no JSON schema: 'json_object' works, and "
+                "'json_schema' with vLLM");
+  }
   std::optional<Grammar> grammar;
   if (const std::string& text = request.sampling.grammar; !text.empty()) {
     INFERSCALE_ASSIGN(grammar, Grammar::Parse(llama_model_get_vocab(model_.get()), text));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/llama/logprobs.h"
+
 namespace inferscale {
 
 Task::Task(GenerateRequest request)
@@ -13,6 +15,7 @@ Task::Task(GenerateRequest request)
       max_tokens(request.sampling.max_tokens),
       first_output(static_cast<uint32_t>(prompt.tokens.size()) - 1),
       sampler(request.sampling),
+      logprobs(request.sampling.logprobs),
       text(std::move(request.sampling.stop)) {
   stats.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size());
 }
@@ -24,7 +27,7 @@ void Task::Complete(FinishReason reason) {
     score->set_value(std::move(logits));
     return;
   }
-  if (!text.stopped()) channel->Write(text.Finish());
+  if (!text.stopped()) channel->Write(text.Finish(), {});
   channel->Close(GenerationEnd{reason, stats, std::move(generated)});
 }
 
@@ -155,11 +158,25 @@ void Slot::Emit(std::span<const float> logits) {
     stats.prefill_ms = stats.first_token_ms - stats.queue_ms - stats.inject_ms;
   }
   if (vocabulary_->EndsGeneration(token)) return Finish(FinishReason::kStop);
-  task_->channel->Write(task_->text.Add(vocabulary_->Piece(token)));
+  task_->channel->Write(task_->text.Add(vocabulary_->Piece(token)), LogprobsOf(logits, token));
   if (task_->text.stopped()) return Finish(FinishReason::kStop);
   if (task_->generated.size() == task_->max_tokens || held_.size() == capacity_) {
     Finish(FinishReason::kLength);
   }
+}
+
+// None if nobody asks.
+std::vector<PlaceLogprobs> Slot::LogprobsOf(std::span<const float> logits, Token chosen) const {
+  if (!task_->logprobs) return {};
+  const auto named = [&](const RankedToken& ranked) {
+    return TokenLogprob{vocabulary_->Piece(ranked.token, /*special=*/true), ranked.logprob};
+  };
+  const Logprobs logprobs(logits);
+  PlaceLogprobs place{named({chosen, logprobs.Of(chosen)}), {}};
+  for (const RankedToken& ranked : logprobs.Top(*task_->logprobs)) {
+    place.top.push_back(named(ranked));
+  }
+  return {std::move(place)};
 }
 
 void Slot::Finish(FinishReason reason) {

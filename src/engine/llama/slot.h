@@ -34,6 +34,7 @@ struct Task {
   uint32_t first_output = 0;  // the first token of the prompt whose logits are wanted
   Sampler sampler;
   std::optional<Grammar> grammar;
+  std::optional<uint32_t> logprobs;
   TextStream text;
   std::shared_ptr<Channel> channel = std::make_shared<Channel>();
   std::optional<std::promise<Result<Logits>>> score;
@@ -77,6 +78,7 @@ class Slot {
  private:
   Token TokenAt(size_t index) const;
   void Emit(std::span<const float> logits);
+  std::vector<PlaceLogprobs> LogprobsOf(std::span<const float> logits, Token chosen) const;
   void Release();
 
   llama_context* context_;

@@ -112,6 +112,10 @@ Result<std::string> VllmGeneration::ReadPart() {
     }
     ids_missing_ = ids_missing_ || part.tokens.empty();
     tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
+    for (PlaceLogprobs& place : part.logprobs) {
+      place.top.resize(std::min<size_t>(place.top.size(), request_.top_logprobs));
+      logprobs_.push_back(std::move(place));
+    }
     text_ += part.text;
     if (!part.text.empty()) return std::move(part.text);
   }

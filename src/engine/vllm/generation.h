@@ -7,6 +7,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,6 +31,7 @@ struct VllmRequest {
   };
   std::vector<Range> planned;  // tokens to be injected, sorted
   std::chrono::milliseconds silence{0};
+  uint32_t top_logprobs = 0;
   std::stop_token stop;
 };
 
@@ -43,6 +45,7 @@ class VllmGeneration final : public Generation {
 
   Result<std::optional<std::string>> Next() override;
   void Cancel() override;
+  std::vector<PlaceLogprobs> TakeLogprobs() override { return std::exchange(logprobs_, {}); }
   FinishReason finish_reason() const override { return finish_; }
   const GenerateStats& stats() const override { return stats_; }
   const std::vector<Token>& tokens() const override { return tokens_; }
@@ -71,6 +74,7 @@ class VllmGeneration final : public Generation {
   bool ids_missing_ = false;  // the server sends text without ids
   std::string text_;
   std::vector<Token> tokens_;
+  std::vector<PlaceLogprobs> logprobs_;
   FinishReason finish_ = FinishReason::kStop;
   GenerateStats stats_;
 };

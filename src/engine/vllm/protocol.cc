@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <boost/json.hpp>
 #include <charconv>
@@ -125,6 +126,37 @@ void ReadSelfTest(const json::object& object, ConnectorInfo& info) {
   }
 }
 
+// As OpenAI's completions have them. Of one place the names of tokens may be alike; then the server
+// has kept one.
+Result<std::vector<PlaceLogprobs>> AsLogprobs(const json::object& object) {
+  const json::array* tokens = ArrayIn(object, "tokens");
+  const json::array* values = ArrayIn(object, "token_logprobs");
+  const json::array* tops = ArrayIn(object, "top_logprobs");
+  if (tokens == nullptr || values == nullptr || tokens->size() != values->size() ||
+      (tops != nullptr && tops->size() != tokens->size())) {
+    return Fail(Code::kCorrupt, "the logprobs are not those of the tokens");
+  }
+  std::vector<PlaceLogprobs> places;
+  for (size_t i = 0; i < tokens->size(); ++i) {
+    const json::string* text = (*tokens)[i].if_string();
+    if (text == nullptr || !(*values)[i].is_number()) {
+      return Fail(Code::kCorrupt, "a token has no logprob");
+    }
+    PlaceLogprobs place{{std::string(*text), (*values)[i].to_number<float>()}, {}};
+    const json::object* top = tops == nullptr ? nullptr : (*tops)[i].if_object();
+    if (top != nullptr) {
+      for (const auto& [name, value] : *top) {
+        if (!value.is_number()) return Fail(Code::kCorrupt, "a token has no logprob");
+        place.top.push_back({std::string(name), value.to_number<float>()});
+      }
+    }
+    std::stable_sort(place.top.begin(), place.top.end(),
+                     [](const auto& a, const auto& b) { return a.logprob > b.logprob; });
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
 }  // namespace
 
 std::string InfoOp() { return Wrapped(Op("info")); }
@@ -210,6 +242,10 @@ std::string MakeCompletion(const CompletionBody& body) {
   if (sampling.temperature > 0) out["seed"] = sampling.seed & std::numeric_limits<int64_t>::max();
   if (!sampling.stop.empty()) out["stop"] = json::value_from(sampling.stop);
   if (!sampling.grammar.empty()) out["structured_outputs"] = {{"grammar", sampling.grammar}};
+  if (!sampling.json_schema.empty()) {
+    out["structured_outputs"] = {{"json", json::parse(sampling.json_schema)}};
+  }
+  if (sampling.logprobs) out["logprobs"] = *sampling.logprobs;
   if (!body.stop_tokens.empty()) out["stop_token_ids"] = Ids(body.stop_tokens);
   if (!body.cache_salt.empty()) out["cache_salt"] = body.cache_salt;
   if (body.stream) out["stream_options"] = {{"include_usage", true}};
@@ -328,6 +364,13 @@ Result<CompletionPart> ParseCompletion(std::string_view text) {
     const std::string finish = StringIn(*choice, "finish_reason");
     if (finish == "stop") part.finish = FinishReason::kStop;
     if (finish == "length") part.finish = FinishReason::kLength;
+    if (const json::object* logprobs = ObjectIn(*choice, "logprobs")) {
+      INFERSCALE_ASSIGN(part.logprobs, AsLogprobs(*logprobs));
+      // The last token is the end of the turn, unless a text was what stopped it.
+      const json::value* reason = choice->if_contains("stop_reason");
+      const bool by_text = reason != nullptr && reason->is_string();
+      if (finish == "stop" && !by_text && !part.logprobs.empty()) part.logprobs.pop_back();
+    }
     if (finish == "abort" || finish == "error") {
       return Fail(Code::kTransient, "the server gave the answer up");
     }

@@ -99,6 +99,7 @@ struct VllmUsage {
 struct CompletionPart {
   std::string text;
   std::vector<Token> tokens;
+  std::vector<PlaceLogprobs> logprobs;  // `top` may have one more than was asked for
   std::optional<FinishReason> finish;
   std::optional<VllmUsage> usage;
 };

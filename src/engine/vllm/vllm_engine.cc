@@ -298,6 +298,7 @@ Result<std::unique_ptr<Generation>> VllmEngine::Start(GenerateRequest request) {
     wanted.planned.push_back({span.first, span.first + span.tokens});
   }
   wanted.silence = options_.silence;
+  wanted.top_logprobs = request.sampling.logprobs.value_or(0);
   wanted.stop = std::move(request.stop);
   auto generation = std::make_unique<VllmGeneration>(*servers_, *tokenizer_, std::move(wanted));
   INFERSCALE_TRY(generation->Send());

@@ -176,7 +176,7 @@ class FakeVllm {
     if (behaviour_.on_op && !op.empty()) behaviour_.on_op(op, prompt);
     if (body["stream"].as_bool()) {
       if (behaviour_.refuse_plans && !op.empty()) return Json(socket, {{"error", Object()}}, 400);
-      return Stream(socket, op, prompt.size());
+      return Stream(socket, op, prompt.size(), body.contains("logprobs"));
     }
     Object answer = {
         {"choices", {Object{{"index", 0}, {"text", "x"}, {"finish_reason", "length"}}}},
@@ -227,7 +227,16 @@ class FakeVllm {
     return usage;
   }
 
-  bool Stream(Socket& socket, const Object& op, size_t prompt) {
+  // Of one token, with one more than was asked for if that was one.
+  static Object Logprobs(int id) {
+    const std::string name = id < 128 ? std::string(1, static_cast<char>(id)) : std::to_string(id);
+    return {{"tokens", {name}},
+            {"token_logprobs", {-1.5}},
+            {"top_logprobs", {Object{{name, -1.5}, {"best", -0.5}}}},
+            {"text_offset", {0}}};
+  }
+
+  bool Stream(Socket& socket, const Object& op, size_t prompt, bool logprobs) {
     namespace http = boost::beast::http;
     http::response<http::empty_body> response(http::status::ok, 11);
     response.set(http::field::content_type, "text/event-stream");
@@ -248,6 +257,7 @@ class FakeVllm {
       const bool whole = (id & 0xC0) != 0xC0;  // of the two-byte characters used here
       if (whole) choice["text"] = std::exchange(pending, "");
       if (behaviour_.token_ids) choice["token_ids"] = boost::json::array{id};
+      if (logprobs) choice["logprobs"] = Logprobs(id);
       events += "data: " + boost::json::serialize(Object{{"choices", {choice}}}) + "\n\n";
       if (behaviour_.break_after_first) break;
     }
@@ -264,6 +274,7 @@ class FakeVllm {
     }
     Object last = {{"index", 0}, {"text", ""}, {"finish_reason", "stop"}};
     if (behaviour_.token_ids) last["token_ids"] = boost::json::array{kEnd};
+    if (logprobs) last["logprobs"] = Logprobs(kEnd);
     events += "data: " + boost::json::serialize(Object{{"choices", {last}}}) + "\n\n";
     const size_t count = Tokenize(behaviour_.text).size() + 1;
     events += "data: " +

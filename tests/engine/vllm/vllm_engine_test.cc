@@ -195,6 +195,49 @@ TEST_F(VllmEngineTest, SendsThePlanAndCountsWhatWasTaken) {
   EXPECT_TRUE((*generation)->stats().injected_is_planned);
 }
 
+TEST_F(VllmEngineTest, PassesLogprobsAndSchemasOn) {
+  Open();
+  GenerateRequest request = Ask();
+  request.sampling.logprobs = 1;
+  request.sampling.json_schema = R"({"type": "object"})";
+  auto generation = engine_->Start(request).value();
+  const auto first = generation->Next().value();
+  const std::vector<PlaceLogprobs> place = generation->TakeLogprobs();
+  ASSERT_EQ(place.size(), 1U);
+  EXPECT_EQ(place[0].chosen.text, *first);
+  EXPECT_EQ(place[0].chosen.logprob, -1.5F);
+  ASSERT_EQ(place[0].top.size(), 1U);
+  EXPECT_EQ(place[0].top[0].text, "best");
+  Text(*generation);
+  // All but the end of the turn.
+  EXPECT_EQ(generation->TakeLogprobs().size(), generation->tokens().size() - 2);
+  const auto body = server_.Bodies("/v1/completions").back();
+  EXPECT_EQ(body.at("logprobs"), 1);
+  EXPECT_EQ(body.at("structured_outputs").at("json").at("type"), "object");
+  generation = engine_->Start(Ask()).value();
+  Text(*generation);
+  EXPECT_TRUE(generation->TakeLogprobs().empty());
+  EXPECT_FALSE(server_.Bodies("/v1/completions").back().contains("logprobs"));
+}
+
+TEST(VllmProtocol, LogprobsFitTheirTokensOrAreCorrupt) {
+  for (const char* wrong :
+       {R"({"tokens": ["a"], "token_logprobs": []})",
+        R"({"tokens": ["a"], "token_logprobs": [null]})",
+        R"({"tokens": [1], "token_logprobs": [1]})",
+        R"({"tokens": ["a"], "token_logprobs": [1], "top_logprobs": []})",
+        R"({"tokens": ["a"], "token_logprobs": [1], "top_logprobs": [{"a": "b"}]})"}) {
+    const auto part =
+        ParseCompletion(R"({"choices": [{"text": "a", "logprobs": )" + std::string(wrong) + "}]}");
+    ASSERT_FALSE(part) << wrong;
+    EXPECT_EQ(part.error().code, Code::kCorrupt);
+  }
+  const std::string good = R"({"choices": [{"text": "a", "finish_reason": "stop", "logprobs":
+      {"tokens": ["a"], "token_logprobs": [-1]})";
+  EXPECT_TRUE(ParseCompletion(good + "}]}")->logprobs.empty());  // the end of the turn
+  EXPECT_EQ(ParseCompletion(good + R"(, "stop_reason": "x"}]})")->logprobs.size(), 1U);
+}
+
 // What tests/python/vllm/test_vllm_parts.py has for the same plan.
 TEST(VllmProtocol, APlansSaltIsTheConnectors) {
   const Hash128 fingerprint = Hash128::FromHex("6465666768696a6b6c6d6e6f70717273");

@@ -94,12 +94,15 @@ def world(
             yield cli, served
 
 
-def ask(served: Served, user: str, mode: str = "kv") -> dict[str, Any]:
+def ask(served: Served, user: str, mode: str = "kv", **more: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": "What is the name of my cat?"}]
     memory = {"user": user, "mode": mode}
-    return served.chat(
-        model=served.model, messages=messages, memory=memory, temperature=0, max_tokens=16
-    )
+    more = {"temperature": 0, "max_tokens": 16, **more}
+    return served.chat(model=served.model, messages=messages, memory=memory, **more)
+
+
+def texts(answer: dict[str, Any]) -> list[str]:
+    return [choice["message"]["content"] for choice in answer["choices"]]
 
 
 def test_everybody_is_answered_from_their_own_injected_facts(world: tuple[Cli, Served]) -> None:
@@ -121,6 +124,45 @@ def test_text_and_kv_read_the_same_prompt(world: tuple[Cli, Served]) -> None:
     text = ask(served, "ana", mode="text")
     assert text["usage"]["prompt_tokens"] == kv["usage"]["prompt_tokens"]
     assert CODE_WORDS["ana"] in text["choices"][0]["message"]["content"]
+
+
+def test_several_answers_have_seeds_of_their_own(world: tuple[Cli, Served]) -> None:
+    _, served = world
+    several = ask(served, "ana", n=3, temperature=1.5, seed=5)
+    assert len(set(texts(several))) == 3
+    assert several["inferscale"]["injected_tokens"] > 0
+    alike = ask(served, "ana", n=2)
+    assert len(texts(alike)) == 2
+    assert len(set(texts(alike))) == 1
+
+
+def test_logprobs_are_vllms(world: tuple[Cli, Served]) -> None:
+    _, served = world
+    answer = ask(served, "ana", logprobs=True, top_logprobs=3)
+    places = answer["choices"][0]["logprobs"]["content"]
+    assert "".join(one["token"] for one in places).strip() == texts(answer)[0].strip()
+    for one in places:
+        assert one["logprob"] == one["top_logprobs"][0]["logprob"] <= 0  # without a temperature
+        assert len(one["top_logprobs"]) == 3
+
+
+def test_answers_keep_to_json(world: tuple[Cli, Served]) -> None:
+    _, served = world
+    answer = ask(served, "ana", response_format={"type": "json_object"}, max_tokens=80)
+    assert texts(answer)[0].startswith("{")
+    if answer["choices"][0]["finish_reason"] == "stop":
+        assert isinstance(json.loads(texts(answer)[0]), dict)
+    names = list(CODE_WORDS.values())
+    schema = {
+        "type": "object",
+        "properties": {"cat": {"enum": names}},
+        "required": ["cat"],
+        "additionalProperties": False,
+    }
+    shape = {"type": "json_schema", "json_schema": {"name": "cat", "schema": schema}}
+    said = json.loads(texts(ask(served, "ana", response_format=shape, max_tokens=60))[0])
+    assert list(said) == ["cat"]
+    assert said["cat"] in names
 
 
 def test_a_changed_fact_is_answered_anew(world: tuple[Cli, Served]) -> None:
