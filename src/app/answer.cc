@@ -282,7 +282,8 @@ Result<Answer> AppImpl::Generate(Prepared prepared, const AskRequest& request, u
                                                   .sampling = request.sampling,
                                                   .session = session,
                                                   .tenant = request.scope.tenant,
-                                                  .stop = request.stop},
+                                                  .stop = request.stop,
+                                                  .traceparent = request.traceparent},
                                                  request.choices, on_piece));
   static_cast<Choice&>(answer) = std::move(all.choices.front());
   answer.others.assign(std::make_move_iterator(all.choices.begin() + 1),

@@ -96,8 +96,9 @@ struct AskRequest {
   ComposeOptions compose;
   Sampling sampling;
   const Filter* filter = nullptr;
-  uint32_t choices = 1;    // answers to the question, each with a seed of its own; at least 1
-  std::stop_token stop{};  // once it is requested, the answer soon ends with kCancelled
+  std::string traceparent{};  // GenerateRequest::traceparent
+  uint32_t choices = 1;       // answers to the question, each with a seed of its own; at least 1
+  std::stop_token stop{};     // once it is requested, the answer soon ends with kCancelled
 };
 
 std::string_view TierName(Tier tier);  // "memory", "disk", "device", "engine"

@@ -14,7 +14,8 @@ constexpr SqlKind kKind = {
     .version = 1,
     .tables =
         "CREATE TABLE answers(number INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER NOT NULL,"
-        " answer TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT NOT NULL, agent TEXT NOT NULL,"
+        " answer TEXT NOT NULL, request TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT NOT NULL, "
+        "agent TEXT NOT NULL,"
         " run TEXT NOT NULL, mode TEXT NOT NULL, injected_tokens INTEGER NOT NULL,"
         " held_tokens INTEGER NOT NULL, computed_tokens INTEGER NOT NULL,"
         " injected TEXT NOT NULL, computed TEXT NOT NULL);"
@@ -40,14 +41,15 @@ AuditRecord ReadRecord(const SqlQuery& query) {
   record.number = query.Int(0);
   record.at_ms = query.Int(1);
   record.answer = query.Text(2);
-  record.scope = {std::string(query.Text(3)), std::string(query.Text(4)),
-                  std::string(query.Text(5)), std::string(query.Text(6))};
-  record.mode = query.Text(7);
-  record.injected_tokens = static_cast<uint64_t>(query.Int(8));
-  record.held_tokens = static_cast<uint64_t>(query.Int(9));
-  record.computed_tokens = static_cast<uint64_t>(query.Int(10));
-  record.injected = IdsFromText(query.Text(11));
-  record.computed = IdsFromText(query.Text(12));
+  record.request = query.Text(3);
+  record.scope = {std::string(query.Text(4)), std::string(query.Text(5)),
+                  std::string(query.Text(6)), std::string(query.Text(7))};
+  record.mode = query.Text(8);
+  record.injected_tokens = static_cast<uint64_t>(query.Int(9));
+  record.held_tokens = static_cast<uint64_t>(query.Int(10));
+  record.computed_tokens = static_cast<uint64_t>(query.Int(11));
+  record.injected = IdsFromText(query.Text(12));
+  record.computed = IdsFromText(query.Text(13));
   return record;
 }
 
@@ -68,10 +70,10 @@ Status AuditLog::Add(const AuditRecord& record, uint64_t keep) {
   const Scope& scope = record.scope;
   INFERSCALE_TRY(
       db_->Query("INSERT INTO answers VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
-                 "?12)",
-                 record.at_ms, record.answer, scope.tenant, scope.user, scope.agent, scope.run,
-                 record.mode, record.injected_tokens, record.held_tokens, record.computed_tokens,
-                 IdsToText(record.injected), IdsToText(record.computed))
+                 "?12, ?13)",
+                 record.at_ms, record.answer, record.request, scope.tenant, scope.user, scope.agent,
+                 scope.run, record.mode, record.injected_tokens, record.held_tokens,
+                 record.computed_tokens, IdsToText(record.injected), IdsToText(record.computed))
           .Run());
   const uint64_t most = std::min(keep, uint64_t{std::numeric_limits<int64_t>::max()});
   const int64_t oldest = db_->LastRow() - static_cast<int64_t>(most);
@@ -84,7 +86,7 @@ Result<std::vector<AuditRecord>> AuditLog::Last(size_t limit, int64_t before,
   const int64_t below = before > 0 ? before : std::numeric_limits<int64_t>::max();
   MutexLock lock(mutex_);
   SqlQuery query = db_->Query(
-      "SELECT number, at_ms, answer, tenant, user, agent, run, mode, injected_tokens, "
+      "SELECT number, at_ms, answer, request, tenant, user, agent, run, mode, injected_tokens, "
       "held_tokens, computed_tokens, injected, computed FROM answers WHERE number < ?1 AND "
       "(?2 IS NULL OR tenant = ?2) ORDER BY number DESC LIMIT ?3",
       below, tenant, limit);

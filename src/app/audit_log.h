@@ -18,11 +18,12 @@
 namespace inferscale {
 
 struct AuditRecord {
-  int64_t number = 0;  // given by the log; rising
-  int64_t at_ms = 0;   // Unix ms
-  std::string answer;  // its id, as the client was told
-  Scope scope;         // of the question
-  std::string mode;    // how memory reached the model
+  int64_t number = 0;   // given by the log; rising
+  int64_t at_ms = 0;    // Unix ms
+  std::string answer;   // its id, as the client was told
+  std::string request;  // and the request's: X-Request-ID
+  Scope scope;          // of the question
+  std::string mode;     // how memory reached the model
   uint64_t injected_tokens = 0;
   uint64_t held_tokens = 0;  // that the engine had from earlier turns
   uint64_t computed_tokens = 0;

@@ -74,6 +74,7 @@ struct GenerateRequest {
   // Once it is requested, from any thread, the generation soon ends with kCancelled, also while it
   // waits for its turn.
   std::stop_token stop{};
+  std::string traceparent{};  // the trace that it is part of, for an engine behind HTTP; or empty
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };

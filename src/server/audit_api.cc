@@ -19,6 +19,7 @@ constexpr RouteSchemas kSchemas = {
     .answer = R"({"type": "object", "required": ["answers"], "properties": {
       "answers": {"type": "array", "items": {"type": "object", "properties": {
         "number": {"type": "integer"}, "at": {"type": "string"}, "id": {"type": "string"},
+        "request": {"type": "string"},
         "tenant": {"type": "string"}, "user": {"type": "string"}, "agent": {"type": "string"},
         "run": {"type": "string"}, "mode": {"type": "string"},
         "injected_tokens": {"type": "integer"}, "held_tokens": {"type": "integer"},
@@ -33,6 +34,7 @@ json::object RecordToJson(const AuditRecord& record) {
   return {{"number", record.number},
           {"at", TimeText(record.at_ms)},
           {"id", record.answer},
+          {"request", record.request},
           {"tenant", record.scope.tenant},
           {"user", record.scope.user},
           {"agent", record.scope.agent},

@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,7 @@ Status RefuseUnsupported(const Members& root) {
 
 Status ReadNumbers(const Members& root, CompletionRequest& request) {
   INFERSCALE_TRY(ReadSampling(root, request.sampling));
+  INFERSCALE_TRY(ReadResponseFormat(root, request.sampling));
   INFERSCALE_TRY(ReadChoices(root, request.choices));
   uint32_t best_of = request.choices;
   INFERSCALE_TRY(root.Integer("best_of", 1, 1 << 10, best_of));
@@ -159,31 +161,32 @@ class Completions {
     const AnswerHead head{NewAnswerId("cmpl"), model_, clock_.NowMs() / 1000};
     EventStream stream(responder);
     std::vector<LogprobLists> logprobs(request->choices);
-    const auto all = Generate(*request, call.caller.tenant, responder.gone(), [&](const AnswerPiece& piece) {
+    const auto all = Generate(*request, call, responder.gone(), [&](const AnswerPiece& piece) {
       if (!request->stream) return true;
       json::value lists = logprobs[piece.choice].Next(piece.logprobs);
       return stream.Send(
           Part(head, ChoiceToJson(piece.choice, piece.text, std::move(lists), nullptr)));
     });
     if (!all) return stream.Fail(all.error());
-    if (std::ranges::any_of(all->choices, [](const Choice& choice) {
-          return choice.finish == FinishReason::kCancelled;
-        })) {
-      return;  // nobody listens
-    }
+    if (all->choices.front().finish == FinishReason::kCancelled) return;  // nobody listens
     if (!request->stream) return responder.Send(200, Whole(head, *all));
     EndStream(head, *all, request->include_usage, stream);
   }
 
  private:
-  Result<Choices> Generate(const CompletionRequest& request, const std::string& tenant, std::stop_token gone,
+  Result<Choices> Generate(const CompletionRequest& request, const Call& call, std::stop_token gone,
                            const OnPiece& on_piece) {
     INFERSCALE_ASSIGN(std::vector<Token> tokens, engine_.format().Plain(request.prompt));
     const bool several = DistinctChoices(request.sampling, request.choices) > 1;
     const uint64_t session = several ? next_session_++ : 0;
-    auto all =
-        GenerateChoices(engine_, {{std::move(tokens), {}}, request.sampling, session, tenant, std::move(gone)},
-                        request.choices, on_piece);
+    auto all = GenerateChoices(engine_,
+                               {.prompt = {std::move(tokens), {}},
+                                .sampling = request.sampling,
+                                .session = session,
+                                .tenant = call.caller.tenant,
+                                .stop = std::move(gone),
+                                .traceparent = call.request.traceparent},
+                               request.choices, on_piece);
     if (several) engine_.EndSession(session);
     return all;
   }

@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <iterator>
 #include <utility>
@@ -54,11 +53,6 @@ constexpr RouteSchemas kChatSchemas = {
       "stop": {"type": ["string", "array"], "items": {"type": "string"}, "maxItems": 16}}})"};
 
 void SendError(const Error& error, HttpResponder& responder) { responder.Send(ErrorAnswer(error)); }
-
-bool Cancelled(const Answer& answer) {
-  const auto cancelled = [](const Choice& c) { return c.finish == FinishReason::kCancelled; };
-  return cancelled(answer) || std::ranges::any_of(answer.others, cancelled);
-}
 
 // Notes with which status a request is answered.
 class Counted final : public HttpResponder {
@@ -140,6 +134,7 @@ void Gateway::Handle(const HttpRequest& request, HttpResponder& responder) {
   const Stopwatch watch;
   Counted counted(responder);
   RequestRecord record;
+  record.id = request.request_id;
   record.at_ms = clock_.NowMs();
   const Route* route = Answer(request, counted, record);
   record.status = counted.status();
@@ -205,6 +200,7 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   }
   chat->ask.filter = &chat->filter;
   chat->ask.stop = responder.gone();
+  chat->ask.traceparent = call.request.traceparent;
   const AnswerHead head{NewAnswerId("chatcmpl"), model_, clock_.NowMs() / 1000};
   EventStream stream(responder, ChatFirstChunks(head, chat->ask.choices));
   const auto answer = dialogues_.Ask(chat->ask, [&](const AnswerPiece& piece) {
@@ -212,9 +208,9 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
   });
   if (!answer) return stream.Fail(answer.error());
   AnswerRecord put_in = MakeAnswerRecord(*answer);
-  if (audit_ > 0) Audit(head.id, chat->ask, put_in);
+  if (audit_ > 0) Audit(head.id, call.request.request_id, chat->ask, put_in);
   if (call.record != nullptr) call.record->answer = std::move(put_in);
-  if (Cancelled(*answer)) return;  // nobody listens
+  if (answer->finish == FinishReason::kCancelled) return;  // nobody listens
   if (chat->remember) {
     const auto facts = TurnFacts(chat->ask.scope, chat->ask.question, answer->text, clock_.NowMs());
     if (const auto added = app_.Add(facts); !added) {
@@ -230,10 +226,11 @@ void Gateway::Chat(const Call& call, HttpResponder& responder) {
 }
 
 // An answer is not withheld for want of a line about it.
-void Gateway::Audit(const std::string& answer_id, const AskRequest& request,
-                    const AnswerRecord& put_in) {
+void Gateway::Audit(const std::string& answer_id, const std::string& request_id,
+                    const AskRequest& request, const AnswerRecord& put_in) {
   const Status kept = app_.audit()->Add({.at_ms = clock_.NowMs(),
                                          .answer = answer_id,
+                                         .request = request_id,
                                          .scope = request.scope,
                                          .mode = std::string(MemoryModeName(put_in.mode)),
                                          .injected_tokens = put_in.stats.injected_tokens,

@@ -38,7 +38,8 @@ class Gateway {
   const Route* Answer(const HttpRequest& request, HttpResponder& responder, RequestRecord& record);
   static void Dispatch(const Route& route, const Call& call, HttpResponder& responder);
   void Chat(const Call& call, HttpResponder& responder);
-  void Audit(const std::string& answer_id, const AskRequest& request, const AnswerRecord& put_in);
+  void Audit(const std::string& answer_id, const std::string& request_id, const AskRequest& request,
+             const AnswerRecord& put_in);
   std::string Models() const;
   std::string Health() const;
   // What the quality gate measured for what is served; null if nothing yet.

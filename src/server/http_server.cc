@@ -22,6 +22,7 @@
 #include "base/http/socket.h"
 #include "base/http/sse.h"
 #include "base/mutex.h"
+#include "server/request_id.h"
 #include "server/server_stream.h"
 #include "server/socket_file.h"
 #include "server/tls.h"
@@ -36,6 +37,7 @@ using Parser = http::request_parser<http::string_body>;
 using Protocol = asio::generic::stream_protocol;
 
 constexpr std::string_view kServerName = "inferscale";
+constexpr std::string_view kRequestId = "X-Request-ID";
 // How often it is looked whether those who wait for an answer are still there.
 constexpr std::chrono::milliseconds kWatch{200};
 
@@ -87,6 +89,7 @@ class Session final : public HttpResponder {
     http::response<http::string_body> response(static_cast<http::status>(answer.status), version_);
     response.set(http::field::server, kServerName);
     response.set(http::field::content_type, answer.content_type);
+    response.set(kRequestId, request_.request_id);
     response.set("X-Content-Type-Options", "nosniff");
     for (const auto& [name, value] : answer.headers) response.set(name, value);
     response.keep_alive(keep_alive_);
@@ -104,6 +107,7 @@ class Session final : public HttpResponder {
   bool StartEvents() override {
     http::response<http::empty_body> response(http::status::ok, version_);
     response.set(http::field::server, kServerName);
+    response.set(kRequestId, request_.request_id);
     response.set(http::field::content_type, "text/event-stream");
     response.set(http::field::cache_control, "no-cache");
     response.keep_alive(keep_alive_);
@@ -196,6 +200,7 @@ class Session final : public HttpResponder {
                        [&done](beast::error_code error, size_t) { done = error; });
     });
     version_ = 11;
+    request_.request_id = RequestId(parser.get()[kRequestId]);
     if (!read) {
       keep_alive_ = false;
       if (read.error().code == Code::kCorrupt) Refuse();
@@ -217,6 +222,8 @@ class Session final : public HttpResponder {
     request_.mcp_version = std::string(message["MCP-Protocol-Version"]);
     request_.mcp_method = std::string(message["Mcp-Method"]);
     request_.mcp_name = std::string(message["Mcp-Name"]);
+    const std::string_view trace = message["traceparent"];
+    request_.traceparent = IsPlainId(trace) ? trace : "";
     request_.body = std::move(message.body());
     return true;
   }

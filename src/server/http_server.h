@@ -48,6 +48,8 @@ struct HttpRequest {
   std::string mcp_version;  // MCP-Protocol-Version
   std::string mcp_method;   // Mcp-Method
   std::string mcp_name;     // Mcp-Name
+  std::string request_id;  // X-Request-ID as in the answer: the client's if it is one, or a new one
+  std::string traceparent;  // of the W3C's trace context, if it is visible ASCII
   std::string body;
 };
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
-#include <random>
 
 #include "base/utf8.h"
 #include "engine/json_grammar.h"
+#include "server/request_id.h"
 
 namespace inferscale {
 namespace {
@@ -88,10 +88,7 @@ Status ReadStreaming(const Members& root, bool& stream, bool& include_usage) {
   return Members(options->get_object(), "stream_options.").Bool("include_usage", include_usage);
 }
 
-std::string NewAnswerId(std::string_view kind) {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}-{:016x}{:016x}", kind, random(), random());
-}
+std::string NewAnswerId(std::string_view kind) { return fmt::format("{}-{}", kind, NewId()); }
 
 json::object HeadToJson(const AnswerHead& head, std::string_view object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created_s}, {"model", head.model}};

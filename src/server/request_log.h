@@ -24,6 +24,7 @@ AnswerRecord MakeAnswerRecord(const Answer& answer);
 
 struct RequestRecord {
   uint64_t number = 0;  // given by the log; rising
+  std::string id;       // X-Request-ID
   int64_t at_ms = 0;    // when it came, Unix ms
   std::string method;   // of the route, and its path: both empty if there is no such route
   std::string route;

@@ -36,6 +36,7 @@ json::object AnswerToJson(const AnswerRecord& answer) {
 
 json::object RequestToJson(const RequestRecord& record) {
   return {{"number", record.number},
+          {"id", record.id},
           {"at", TimeText(record.at_ms)},
           {"method", TextOrNull(record.method)},
           {"route", TextOrNull(record.route)},

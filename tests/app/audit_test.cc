@@ -18,6 +18,7 @@ class AuditTest : public AppTest {
   void Put(const std::string& answer, const Scope& scope, uint64_t keep = 100) {
     ASSERT_TRUE(log_db_->Add({.at_ms = 1'700'000'000'000,
                               .answer = answer,
+                              .request = "of " + answer,
                               .scope = scope,
                               .mode = "kv",
                               .injected_tokens = 30,
@@ -45,6 +46,7 @@ TEST_F(AuditTest, KeepsTheLastAnswersAcrossARestart) {
   EXPECT_EQ(Answers(), (Strings{"a6", "a5", "a4", "a3", "a2"}));
   const AuditRecord newest = log_db_->Last(1, 0, std::nullopt)->front();
   EXPECT_EQ(newest.at_ms, 1'700'000'000'000);
+  EXPECT_EQ(newest.request, "of a6");
   EXPECT_EQ(newest.scope.run, "r");
   EXPECT_EQ(newest.injected, (Strings{"id-1", "id-2"}));
   EXPECT_EQ(newest.computed, Strings{"id-3"});

@@ -69,6 +69,7 @@ struct ToyLog {
   std::mutex mutex;
   std::vector<uint64_t> seeds;     // of all Starts
   std::vector<uint64_t> sessions;  // of all Starts
+  std::string last_trace;          // of the last Start
   std::vector<Token> last_prompt;  // of the last Start; read by tests with one thread
 };
 
@@ -152,6 +153,7 @@ class ToyEngine : public Engine {
     {
       const std::lock_guard lock(log_->mutex);
       log_->last_prompt = prompt.tokens;
+      log_->last_trace = request.traceparent;
       log_->seeds.push_back(request.sampling.seed);
       log_->sessions.push_back(request.session);
       if (!log_->answers.empty()) {

@@ -419,6 +419,21 @@ def test_openai_client_gets_json(world: World) -> None:
         ask(response_format={"type": "json_schema", "json_schema": schema})
 
 
+def test_openai_client_finds_its_requests(world: World) -> None:
+    client = openai_client(world, world.reader)
+    ask = partial(chat, client, "Hi!", max_tokens=2)
+    assert ask(extra_headers={"X-Request-ID": "mine-7"})._request_id == "mine-7"
+    made = ask()._request_id
+    with pytest.raises(openai.BadRequestError) as wrong:
+        ask(n=0)
+    client.models.list()  # over the same connection, so that what was before is logged
+    status, log = world.served.request("GET", "/v1/requests", key=world.reader)
+    assert status == 200
+    logged = [one["id"] for one in json.loads(log)["requests"]]
+    first = logged.index(wrong.value.request_id)
+    assert logged[first : first + 3] == [wrong.value.request_id, made, "mine-7"]
+
+
 def test_keys_end_at_once(world: World) -> None:
     made = world.cli.json("keys", "create", "--tenant", "acme")
 

@@ -169,6 +169,8 @@ def test_over_stdio(cli: Cli, mode: str) -> None:
             await journey(client, "bo")
             await wrong_calls(client)
             await call(client, "add_memory", text="Bo has a cat.")
+            refused = await refusal(client, "add_memory", text="I am Bo.", infer=True)
+            assert "language model" in refused
 
     asyncio.run(talk())
     assert cli.json("list", "--user", "bo")["facts"][0]["text"] == "Bo has a cat."

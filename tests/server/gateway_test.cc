@@ -203,6 +203,25 @@ TEST_F(GatewayTest, ThePageIsNotSentTwice) {
   EXPECT_THAT(again, testing::Not(HasSubstr("Content-Length")));
 }
 
+TEST_F(GatewayTest, RequestsAreFoundAgain) {
+  const std::string trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const auto named = [&](std::string request, const std::string& id) {
+    const std::string headers = "X-Request-ID: " + id + "\r\ntraceparent: " + trace + "\r\n";
+    return request.insert(request.find("Host:"), headers);
+  };
+  EXPECT_THAT(Ask(named(Post("{" + kQuestion + R"(, "user": "ana"})"), "chat-7")),
+              HasSubstr("\r\nX-Request-ID: chat-7\r\n"));
+  EXPECT_EQ(std::exchange(log_->last_trace, ""), trace);
+  EXPECT_EQ(Json(Get("/v1/audit")).at("answers").at(0).at("request"), "chat-7");
+  Ask(named(HttpPost("/v1/completions", R"({"prompt": "Once"})"), "text-8"));
+  EXPECT_EQ(log_->last_trace, trace);
+  Ask(named(Get("/nowhere"), "lost-9"));
+  const auto requests = Json(Get("/v1/requests")).at("requests");
+  EXPECT_EQ(requests.at(0).at("id"), "lost-9");
+  EXPECT_EQ(requests.at(1).at("id"), "text-8");
+  EXPECT_EQ(requests.at(2).at("id"), "chat-7");
+}
+
 TEST_F(GatewayTest, WhatWasPutIntoAnswersIsKept) {
   const auto answer = Json(Post("{" + kQuestion + R"(, "user": "ana"})"));
   const auto kept = Json(Get("/v1/audit")).at("answers").at(0);

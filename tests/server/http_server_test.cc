@@ -88,6 +88,55 @@ TEST_P(HttpServerTest, LimitsAreKept) {
   EXPECT_THAT(server_->Ask(HttpGet("/")), StartsWith("HTTP/1.1 200"));
 }
 
+// "" if there is none.
+std::string RequestIdIn(const std::string& answer) {
+  const std::string name = "\r\nX-Request-ID: ";
+  const size_t begin = answer.find(name);
+  if (begin == std::string::npos) return "";
+  const size_t value = begin + name.size();
+  return answer.substr(value, answer.find("\r\n", value) - value);
+}
+
+TEST_P(HttpServerTest, EveryAnswerHasARequestId) {
+  HttpServerOptions options;
+  options.max_body_bytes = 100;
+  Serve(
+      [](const HttpRequest& request, HttpResponder& responder) {
+        if (request.path != "/events") return responder.Send(200, request.request_id);
+        responder.StartEvents();
+        responder.SendEvent(request.request_id);
+      },
+      options);
+  const auto ask = [&](const std::string& id, const std::string& path = "/") {
+    const std::string answer = server_->Ask(
+        "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-ID:" + id +
+        "\r\n\r\n");
+    const std::string given = RequestIdIn(answer);
+    // And what the handler is told.
+    EXPECT_THAT(answer.substr(answer.find("\r\n\r\n")), HasSubstr(given));
+    return given;
+  };
+  EXPECT_EQ(ask(" a~!7"), "a~!7");
+  EXPECT_EQ(ask(" a~!7", "/events"), "a~!7");
+  const std::string longest(128, 'x');
+  EXPECT_EQ(ask(longest), longest);
+  const auto made = testing::MatchesRegex("[0-9a-f]{32}");
+  for (const std::string& bad : {longest + "x", std::string("a b"), std::string("caf\xc3\xa9")}) {
+    EXPECT_THAT(ask(bad), made);
+  }
+  EXPECT_THAT(ask("", "/events"), made);
+  // Of one connection.
+  Client client = server_->Connect();
+  client.Send("GET / HTTP/1.1\r\nHost: x\r\nX-Request-ID: one\r\n\r\n" + HttpGet("/"));
+  const std::string both = client.ReadAll();
+  EXPECT_EQ(RequestIdIn(both), "one");
+  EXPECT_THAT(RequestIdIn(both.substr(both.rfind("HTTP/1.1"))), made);
+  // Of what no handler sees.
+  EXPECT_THAT(RequestIdIn(server_->Ask("nonsense\r\n\r\n")), made);
+  const std::string large = "POST / HTTP/1.1\r\nX-Request-ID: two\r\nContent-Length: 101\r\n\r\n";
+  EXPECT_EQ(RequestIdIn(server_->Ask(large)), "two");
+}
+
 TEST_P(HttpServerTest, TooManyConnectionsAreTurnedAway) {
   HttpServerOptions options;
   options.max_connections = 1;

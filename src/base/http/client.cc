@@ -197,6 +197,7 @@ Request HttpClient::Impl::Make(const HttpCall& call) const {
     request.set(http::field::authorization, "Bearer " + options.bearer);
   }
   if (!call.body.empty()) request.set(http::field::content_type, "application/json");
+  if (!call.traceparent.empty()) request.set("traceparent", call.traceparent);
   request.body() = call.body;
   request.prepare_payload();
   return request;

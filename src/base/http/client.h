@@ -28,6 +28,7 @@ struct HttpCall {
   std::string_view method = "POST";      // or "GET"
   std::string path;                      // goes behind the URL's path
   std::string body{};                    // JSON, if not empty
+  std::string traceparent{};             // this header, if not empty
   std::chrono::milliseconds timeout{0};  // 0: the client's
 };
 

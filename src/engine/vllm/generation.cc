@@ -46,6 +46,7 @@ Status VllmGeneration::Send() {
     auto stream = server_->client().Open({.method = "POST",
                                           .path = "/v1/completions",
                                           .body = request_.body,
+                                          .traceparent = request_.traceparent,
                                           .timeout = request_.silence});
     if (stream) {
       stream_ = std::move(*stream);

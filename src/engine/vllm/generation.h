@@ -30,6 +30,7 @@ struct VllmRequest {
     uint32_t end = 0;
   };
   std::vector<Range> planned;  // tokens to be injected, sorted
+  std::string traceparent;
   std::chrono::milliseconds silence{0};
   uint32_t top_logprobs = 0;
   std::stop_token stop;

@@ -297,6 +297,7 @@ Result<std::unique_ptr<Generation>> VllmEngine::Start(GenerateRequest request) {
   for (const PromptSpan& span : spans) {
     wanted.planned.push_back({span.first, span.first + span.tokens});
   }
+  wanted.traceparent = std::move(request.traceparent);
   wanted.silence = options_.silence;
   wanted.top_logprobs = request.sampling.logprobs.value_or(0);
   wanted.stop = std::move(request.stop);

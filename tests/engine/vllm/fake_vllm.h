@@ -74,6 +74,10 @@ class FakeVllm {
     const std::lock_guard lock(mutex_);
     return bodies_[path];
   }
+  std::string Trace() {  // of the last completion
+    const std::lock_guard lock(mutex_);
+    return trace_;
+  }
   static std::vector<int> Tokenize(const std::string& text) {
     std::vector<int> ids;
     for (size_t i = 0; i < text.size();) {
@@ -135,6 +139,7 @@ class FakeVllm {
       const std::lock_guard lock(mutex_);
       ++counts_[path];
       bodies_[path].push_back(body);
+      if (path == "/v1/completions") trace_ = std::string(request["traceparent"]);
     }
     if (path == "/v1/models") {
       return Json(socket, {{"data", {Object{{"id", "little"}, {"max_model_len", 4096}}}}});
@@ -318,6 +323,7 @@ class FakeVllm {
   std::mutex mutex_;
   std::map<std::string, int> counts_;
   std::map<std::string, std::vector<Object>> bodies_;
+  std::string trace_;
   std::list<std::shared_ptr<Socket>> open_;
   std::list<std::thread> serving_;
   std::thread thread_;

@@ -195,6 +195,19 @@ TEST_F(VllmEngineTest, SendsThePlanAndCountsWhatWasTaken) {
   EXPECT_TRUE((*generation)->stats().injected_is_planned);
 }
 
+TEST_F(VllmEngineTest, IsPartOfTheAskersTrace) {
+  Open();
+  GenerateRequest request = AskWithPlan();
+  request.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  server_.be().break_completions = 1;  // asked again
+  auto generation = engine_->Start(request).value();
+  EXPECT_EQ(Text(*generation), server_.be().text);
+  EXPECT_EQ(server_.Trace(), request.traceparent);
+  generation = engine_->Start(Ask()).value();
+  Text(*generation);
+  EXPECT_EQ(server_.Trace(), "");
+}
+
 TEST_F(VllmEngineTest, PassesLogprobsAndSchemasOn) {
   Open();
   GenerateRequest request = Ask();
