@@ -43,7 +43,7 @@ TEST(ChatRequest, MemoryAndSampling) {
   EXPECT_TRUE(request.remember && request.stream && request.include_usage);
   EXPECT_EQ(request.ask.sampling.max_tokens, 7U);
   EXPECT_EQ(request.ask.sampling.stop, std::vector<std::string>{"x"});
-  EXPECT_EQ(Parse(head + R"("user": "bo"})").ask.mode);
+  EXPECT_EQ(Parse(head + R"("user": "bo"})").ask.mode, MemoryMode::kKv);
   // No body names a tenant.
   EXPECT_EQ(
       Parse(head + R"("tenant": "x", "memory": {"user": "a", "tenant": "x"}})").ask.scope.tenant,
