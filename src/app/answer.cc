@@ -277,9 +277,11 @@ Result<Answer> AppImpl::Generate(Prepared prepared, const AskRequest& request, u
   answer.facts = std::move(prepared.facts);
   answer.times = prepared.times;
   const double before_engine_ms = since_question.Ms();
+  Sampling sampling = request.sampling;
+  if (const auto stop = engine_->format().Stop(); !stop.empty()) sampling.stop.emplace_back(stop);
   INFERSCALE_ASSIGN(Choices all, GenerateChoices(*engine_,
                                                  {.prompt = std::move(prepared.prompt),
-                                                  .sampling = request.sampling,
+                                                  .sampling = std::move(sampling),
                                                   .session = session,
                                                   .tenant = request.scope.tenant,
                                                   .stop = request.stop,

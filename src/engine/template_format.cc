@@ -18,7 +18,8 @@ constexpr std::array kFamilies = {
                     .question_end = "<|im_end|>\n<|im_start|>assistant\n",
                     .turn_end = "<|im_end|>",
                     .further = "\n<|im_start|>system\n",
-                    .next = "\n<|im_start|>user\n"},
+                    .next = "\n<|im_start|>user\n",
+                    .stop = ""},
     TemplateStrings{.family = "llama3",
                     .marker = "<|start_header_id|>",
                     .control = "<|start_header_id|>",
@@ -28,7 +29,8 @@ constexpr std::array kFamilies = {
                     .question_end = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
                     .turn_end = "<|eot_id|>",
                     .further = "<|start_header_id|>system<|end_header_id|>\n\n",
-                    .next = "<|start_header_id|>user<|end_header_id|>\n\n"},
+                    .next = "<|start_header_id|>user<|end_header_id|>\n\n",
+                    .stop = ""},
     TemplateStrings{.family = "gemma",
                     .marker = "<start_of_turn>",
                     .control = "<start_of_turn>",
@@ -38,7 +40,8 @@ constexpr std::array kFamilies = {
                     .question_end = "<end_of_turn>\n<start_of_turn>model\n",
                     .turn_end = "<end_of_turn>",
                     .further = "\n<start_of_turn>user\n",
-                    .next = "\n<start_of_turn>user\n"},
+                    .next = "\n<start_of_turn>user\n",
+                    .stop = ""},
     // In the first vocabularies of this family [INST] is no control token but plain text.
     TemplateStrings{.family = "mistral",
                     .marker = "[INST]",
@@ -49,8 +52,20 @@ constexpr std::array kFamilies = {
                     .question_end = " [/INST]",
                     .turn_end = "</s>",
                     .further = "[INST] ",
-                    .next = "[INST] "},
+                    .next = "[INST] ",
+                    .stop = ""},
 };
+constexpr TemplateStrings kBaseModel = {.family = "base",
+                                        .marker = "",
+                                        .control = "",
+                                        .open = "",
+                                        .open_end = "\n\n",
+                                        .close = "\nUser: ",
+                                        .question_end = "\nAssistant:",
+                                        .turn_end = "",
+                                        .further = "\n\n",
+                                        .next = "\nUser: ",
+                                        .stop = "\nUser:"};
 
 // The strings as token ids.
 struct TemplateTokens {
@@ -107,6 +122,8 @@ class TemplateFormat final : public PromptFormat {
     return Ask(Continue(ended, markup_.next), question);
   }
 
+  std::string_view Stop() const override { return strings_.stop; }
+
   Hash128 Hash() const override {
     Hasher hasher;
     for (const std::string_view part :
@@ -144,6 +161,7 @@ class TemplateFormat final : public PromptFormat {
 }  // namespace
 
 Result<TemplateStrings> RecogniseTemplate(std::string_view chat_template) {
+  if (chat_template.empty()) return kBaseModel;
   for (const TemplateStrings& strings : kFamilies) {
     if (chat_template.find(strings.marker) == std::string_view::npos) continue;
     // Llama 2 has [INST] too, but puts its system text into marks of its own.
@@ -159,9 +177,6 @@ Result<TemplateStrings> RecogniseTemplate(std::string_view chat_template) {
 Result<std::unique_ptr<PromptFormat>> MakePromptFormat(const Tokenizer& tokenizer,
                                                        std::string_view chat_template,
                                                        const std::string& label) {
-  if (chat_template.empty()) {
-    return Fail(Code::kUnsupported, "{}: has no chat template; is it an instruct model?", label);
-  }
   auto strings = RecogniseTemplate(chat_template);
   if (!strings) return Wrap(std::move(strings).error(), label);
   if (!strings->control.empty()) {

@@ -43,6 +43,9 @@ class PromptFormat {
   // As MemoryBlock and Tail for a later turn that adds no facts.
   virtual Result<std::vector<Token>> NextTail(bool ended, std::string_view question) const = 0;
 
+  // A text that ends the model's turn, where its vocabulary has no token for that; or empty.
+  virtual std::string_view Stop() const { return {}; }
+
   // Of everything above but the texts: part of the fingerprint.
   virtual Hash128 Hash() const = 0;
 };

@@ -23,7 +23,8 @@ struct CacheStrides {
 //   k_base[l] + (s / page_tokens) * k.page + (s % page_tokens) * k.token + h * k.head + d * size
 // and V likewise. With page_tokens = 0 the cache is one page of any length.
 struct CacheLayout {
-  std::span<std::byte* const> k_base;  // one per layer
+  // One per layer. Null in both: the layer is elsewhere, and nothing is moved.
+  std::span<std::byte* const> k_base;
   std::span<std::byte* const> v_base;
   CacheStrides k;
   CacheStrides v;

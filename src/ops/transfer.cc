@@ -127,6 +127,7 @@ class Mover {
     const uint32_t first = span.record_token + chunk.first;
     const bool quantised = IsQuantised(record.shape.dtype);
     for (uint32_t layer = 0; layer < record.shape.layers; ++layer) {
+      if (cache_.k_base[layer] == nullptr) continue;
       const size_t table = ropes_.layer_table[layer];
       const auto offset_of = [&](const std::byte* half, size_t row_bytes) {
         return half - record.data + static_cast<ptrdiff_t>(first * row_bytes);
@@ -207,6 +208,11 @@ Status CheckTransfer(std::span<const TransferSpan> spans, const RopeTables& rope
   if (cache.k_base.size() != shape.layers || cache.v_base.size() != shape.layers) {
     return Fail(Code::kInvalid, "a cache of {}/{} layers, records with {}", cache.k_base.size(),
                 cache.v_base.size(), shape.layers);
+  }
+  for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+    if ((cache.k_base[layer] == nullptr) != (cache.v_base[layer] == nullptr)) {
+      return Fail(Code::kInvalid, "a cache with one half of layer {}", layer);
+    }
   }
   if (IsQuantised(cache.dtype)) {
     return Fail(Code::kInvalid, "a cache of {}", DtypeName(cache.dtype));

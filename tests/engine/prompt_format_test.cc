@@ -21,6 +21,7 @@ TEST(RecogniseTemplate, FamiliesByTheirMarkers) {
   EXPECT_EQ(family("{{ '<start_of_turn>' + role }}"), "gemma");
   EXPECT_EQ(family("{{ '[INST] ' + content + ' [/INST]' }}"), "mistral");
   EXPECT_EQ(family("{{ '[INST] <<SYS>>' + content }}").substr(0, 6), "error:");
+  EXPECT_EQ(family(""), "base");
   EXPECT_NE(family("<|user|>{{ content }}").find("<|user|>"), std::string::npos);
 }
 
@@ -60,6 +61,9 @@ TEST(TemplateStrings, PromptsAsTheFamiliesWriteThem) {
   EXPECT_EQ(prompt("[INST]"),
             "[INST] SYS\n\nFACT\n\nQ1 [/INST]A1</s>[INST] NEW\n\nQ2 [/INST]A2</s>[INST] Q3 "
             "[/INST]");
+  EXPECT_EQ(prompt(""),
+            "SYS\n\nFACT\n\nUser: Q1\nAssistant:A1\n\nNEW\n\nUser: Q2\nAssistant:A2\nUser: Q3\n"
+            "Assistant:");
 }
 
 class RealTokenizer : public testing::Test {
@@ -165,10 +169,23 @@ TEST_F(RealTokenizer, OtherTemplatesAreRefused) {
     EXPECT_FALSE(format);
     return format ? Error{} : format.error();
   };
-  EXPECT_EQ(refuse("").code, Code::kUnsupported);
+  EXPECT_EQ(refuse("<|user|>").code, Code::kUnsupported);
   EXPECT_NE(refuse("<|user|>").message.find("some.gguf"), std::string::npos);
   // A template of a family whose tokens the vocabulary does not have.
   EXPECT_NE(refuse("<start_of_turn>").message.find("is no token"), std::string::npos);
+}
+
+// A base model's dialogue is plain text, and ends where the next question would begin.
+TEST_F(RealTokenizer, WithoutATemplateThereIsAPlainDialogue) {
+  const auto format = MakePromptFormat(*vocabulary_, "", "model");
+  ASSERT_TRUE(format) << format.error().message;
+  EXPECT_EQ(Spell((*format)->Header("Be kind.").value()), "Be kind.\n\n");
+  EXPECT_EQ(Spell((*format)->Tail("Why?").value()), "\nUser: Why?\nAssistant:");
+  EXPECT_EQ(Spell((*format)->NextTail(false, "And?").value()), "\nUser: And?\nAssistant:");
+  EXPECT_FALSE(HasControl((*format)->Tail("Why?").value()));
+  EXPECT_EQ((*format)->Stop(), "\nUser:");
+  EXPECT_EQ(format_->Stop(), "");
+  EXPECT_NE((*format)->Hash(), format_->Hash());
 }
 
 TEST_F(RealTokenizer, HashDependsOnTheFamily) {

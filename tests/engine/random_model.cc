@@ -52,6 +52,8 @@ GgufPtr Metadata(const RandomModelSpec& spec) {
   count("attention.key_length", spec.head_dim);
   count("attention.value_length", spec.head_dim);
   number("attention.layer_norm_rms_epsilon", 1e-5F);
+  number("attention.layer_norm_epsilon", 1e-5F);
+  if (spec.architecture == "cohere2") number("logit_scale", 1.0F);
   count("rope.dimension_count", spec.rotary_dims);
   number("rope.freq_base", spec.freq_base);
   if (!spec.scaling.empty()) {
@@ -60,6 +62,12 @@ GgufPtr Metadata(const RandomModelSpec& spec) {
     count("rope.scaling.original_context_length", spec.original_context);
   }
   if (spec.window > 0) count("attention.sliding_window", spec.window);
+  if (spec.window_freq_base > 0) number("rope.freq_base_swa", spec.window_freq_base);
+  if (spec.experts > 0) {
+    count("expert_count", spec.experts);
+    count("expert_used_count", 1);
+    count("expert_feed_forward_length", 64);
+  }
   return gguf;
 }
 
@@ -79,8 +87,8 @@ LoadedLlamaModel MakeRandomModel(const RandomModelSpec& spec) {
   // libllama adds these tensors to the models that may have them and lets FillTensor set them.
   std::vector<float> factors;
   for (size_t i = 0; i < spec.rotary_dims / 2; ++i) factors.push_back(FrequencyFactor(i));
-  if (spec.architecture == "llama") loaded.rope_tensors.frequency_factors = factors;
-  if (spec.architecture == "phi3") loaded.rope_tensors.short_factors = factors;
+  if (spec.architecture == "llama") loaded.file.frequency_factors = factors;
+  if (spec.architecture == "phi3") loaded.file.short_factors = factors;
   return loaded;
 }
 

@@ -29,19 +29,8 @@ std::string AsciiOnly(const std::string& text) {
   return out;
 }
 
-class RealModel : public testing::Test {
+class ModelTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    const char* path = std::getenv("INFERSCALE_MODEL");
-    if (path == nullptr) return;
-    engine_ = Open(path).release();
-    ASSERT_NE(engine_, nullptr);
-  }
-  static void TearDownTestSuite() { delete engine_; }
-  void SetUp() override {
-    if (engine_ == nullptr) GTEST_SKIP() << "INFERSCALE_MODEL is not set";
-  }
-
   static std::unique_ptr<Engine> Open(const std::string& path) {
     LlamaEngineOptions options;
     options.model_path = path;
@@ -50,6 +39,28 @@ class RealModel : public testing::Test {
     auto engine = OpenLlamaEngine(options);
     EXPECT_TRUE(engine) << engine.error().message;
     return engine ? std::move(*engine) : nullptr;
+  }
+  // The same weights in f16, so that activations are not rounded to 8 bits.
+  static std::unique_ptr<Engine> OpenInFullPrecision(const char* model) {
+    namespace fs = std::filesystem;
+    const fs::path path = fs::path(testing::TempDir()) / fmt::format("model-{}.gguf", getpid());
+    llama_model_quantize_params params = llama_model_quantize_default_params();
+    params.ftype = LLAMA_FTYPE_MOSTLY_F16;
+    params.allow_requantize = true;
+    const uint32_t code = llama_model_quantize(model, path.c_str(), &params);
+    EXPECT_EQ(code, 0U);
+    auto engine = code == 0 ? Open(path) : nullptr;
+    fs::remove(path);  // what is mapped stays
+    return engine;
+  }
+
+  static void ExpectPassedSelfTest(const ModelInfo& info) {
+    EXPECT_TRUE(info.injection) << info.self_test.summary;
+    EXPECT_TRUE(info.self_test.passed);
+    for (const double error : info.self_test.layer_error) EXPECT_LT(error, 1e-5);
+    EXPECT_EQ(info.self_test.layer_error.size(), info.shape.layers);
+    EXPECT_FALSE(info.fingerprint.IsZero());
+    EXPECT_FALSE(info.name.empty());
   }
 
   struct Composition {
@@ -156,22 +167,29 @@ class RealModel : public testing::Test {
     return judgement;
   }
 
-  static Engine* engine_;
   const std::vector<std::string> facts_ = {"Ana lives in Porto.\n", "Her dog is called Bolt.\n",
                                            "She plays the cello.\n"};
 };
 
+class RealModel : public ModelTest {
+ protected:
+  static void SetUpTestSuite() {
+    const char* path = std::getenv("INFERSCALE_MODEL");
+    if (path == nullptr) return;
+    engine_ = Open(path).release();
+    ASSERT_NE(engine_, nullptr);
+  }
+  static void TearDownTestSuite() { delete engine_; }
+  void SetUp() override {
+    if (engine_ == nullptr) GTEST_SKIP() << "INFERSCALE_MODEL is not set";
+  }
+
+  static Engine* engine_;
+};
+
 Engine* RealModel::engine_ = nullptr;
 
-TEST_F(RealModel, PassesItsSelfTest) {
-  const ModelInfo& info = engine_->info();
-  EXPECT_TRUE(info.injection) << info.self_test.summary;
-  EXPECT_TRUE(info.self_test.passed);
-  for (const double error : info.self_test.layer_error) EXPECT_LT(error, 1e-5);
-  EXPECT_EQ(info.self_test.layer_error.size(), info.shape.layers);
-  EXPECT_FALSE(info.fingerprint.IsZero());
-  EXPECT_FALSE(info.name.empty());
-}
+TEST_F(RealModel, PassesItsSelfTest) { ExpectPassedSelfTest(engine_->info()); }
 
 TEST_F(RealModel, CompositionOfOnePrefillGivesItsLogitsAndAnswer) {
   const Composition made = Compose(*engine_, facts_, "Where does Ana live?");
@@ -188,18 +206,10 @@ TEST_F(RealModel, CompositionOfOnePrefillGivesItsLogitsAndAnswer) {
             made.plain.tokens.size());
 }
 
-// The same weights in f16, so that activations are not rounded to 8 bits: what remains is the
-// rounding of keys and values to f16, once more than in a prefill: 0.034 of 35 was seen.
+// What remains without the rounding of activations is that of keys and values to f16, once more
+// than in a prefill: 0.034 of 35 was seen.
 TEST_F(RealModel, InFullPrecisionInjectionEqualsPrefill) {
-  namespace fs = std::filesystem;
-  const fs::path path = fs::path(testing::TempDir()) / fmt::format("model-{}.gguf", getpid());
-  llama_model_quantize_params params = llama_model_quantize_default_params();
-  params.ftype = LLAMA_FTYPE_MOSTLY_F16;
-  params.allow_requantize = true;
-  const uint32_t code =
-      llama_model_quantize(std::getenv("INFERSCALE_MODEL"), path.c_str(), &params);
-  const auto engine = code == 0 ? Open(path) : nullptr;
-  fs::remove(path);  // what is mapped stays
+  const auto engine = OpenInFullPrecision(std::getenv("INFERSCALE_MODEL"));
   ASSERT_NE(engine, nullptr);
   const Composition made = Compose(*engine, facts_, "Where does Ana live?");
   const auto [difference, largest, plain, injected] = Judge(*engine, made);
@@ -369,6 +379,42 @@ TEST_F(RealModel, StopStringEndsTheAnswer) {
   EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stop)));
   EXPECT_EQ(cut.reason, FinishReason::kStop);
   EXPECT_LT(cut.tokens.size(), whole.tokens.size());
+}
+
+// Gemma 3: two kinds of layers, each with its own RoPE, most of which see 512 tokens. A base model.
+class WindowedModel : public ModelTest {
+ protected:
+  void SetUp() override {
+    path_ = std::getenv("INFERSCALE_MODEL_SWA");
+    if (path_ == nullptr) {
+      GTEST_SKIP() << "INFERSCALE_MODEL_SWA is not set; scripts/setup.sh test fetches a model";
+    }
+  }
+  const char* path_ = nullptr;
+};
+
+TEST_F(WindowedModel, InjectionEqualsPrefillWithinAndBeyondTheWindow) {
+  const auto engine = OpenInFullPrecision(path_);
+  ASSERT_NE(engine, nullptr);
+  ExpectPassedSelfTest(engine->info());
+  EXPECT_NE(engine->info().self_test.summary.find("layers see 512 tokens"), std::string::npos)
+      << engine->info().self_test.summary;
+  std::vector<std::string> facts = facts_;
+  for (const size_t count : {size_t{3}, size_t{60}}) {
+    while (facts.size() < count) {
+      facts.push_back(fmt::format("Room {} has {} chairs.\n", facts.size(), facts.size() * 7 % 90));
+    }
+    const Composition made = Compose(*engine, facts, "Where does Ana live?");
+    if (count > 3) {
+      EXPECT_GT(made.plain.tokens.size(), 600U);
+    }
+    const auto [difference, largest, plain, injected] = Judge(*engine, made);
+    EXPECT_LT(difference, 3e-3 * largest) << count << " facts, largest logit " << largest;
+    EXPECT_GT(difference, 0) << "was anything injected?";
+    EXPECT_EQ(plain.tokens, injected.tokens);
+    EXPECT_GT(injected.stats.injected_tokens, injected.stats.prefilled_tokens);
+    EXPECT_NE(injected.text.find("Porto"), std::string::npos) << injected.text;
+  }
 }
 
 }  // namespace

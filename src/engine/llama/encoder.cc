@@ -9,15 +9,14 @@ EncodeJob::EncodeJob(const EncodeRequest& request) : request_(request) {
   result_.records.resize(request.items.size());
 }
 
-Encoder::Encoder(llama_context* context, const KvShape& shape, const LayerRopes& ropes,
-                 uint32_t capacity, uint32_t vocabulary, int threads,
-                 const std::atomic<bool>* interrupt)
+Encoder::Encoder(llama_context* context, const ModelKv& kv, uint32_t capacity, uint32_t vocabulary,
+                 int threads, const std::atomic<bool>* interrupt)
     : context_(context),
       memory_(llama_get_memory(context)),
-      shape_(shape),
+      shape_(kv.shape),
       capacity_(capacity),
       vocabulary_(vocabulary),
-      kv_(shape, Dtype::kF32, {}, ropes, threads),
+      kv_(kv, Dtype::kF32, {}, threads),
       interrupt_(interrupt) {
   llama_set_abort_callback(context, &ShouldAbort, this);
 }
@@ -85,7 +84,7 @@ Result<bool> Encoder::StepPrefix(EncodeJob& job, uint32_t max_tokens) {
   const auto [end, wanted_end] =
       std::mismatch(prefix_.begin(), prefix_.end(), wanted.begin(), wanted.end());
   if (end != prefix_.end()) {
-    prefix_.erase(end, prefix_.end());
+    prefix_.erase(kv_.CanCut(prefix_.size()) ? end : prefix_.begin(), prefix_.end());
     llama_memory_seq_rm(memory_, 0, static_cast<llama_pos>(prefix_.size()), -1);
   }
   if (prefix_.size() == wanted.size()) return true;
@@ -114,7 +113,14 @@ void Encoder::AdmitItems(EncodeJob& job) {
     while ((used >> sequence & 1U) != 0) ++sequence;
     used |= 1U << sequence;
     llama_memory_seq_cp(memory_, 0, sequence, -1, -1);
-    job.running_.push_back({job.next_item_, sequence, 0});
+    EncodeJob::Running run;
+    run.item = job.next_item_;
+    run.sequence = sequence;
+    job.running_.push_back(run);
+    for (const EncodeItem::Range& range : items[run.item].captures) {
+      job.result_.records[run.item].push_back(
+          {range.tokens, std::vector<std::byte>(range.tokens * shape_.TokenBytes())});
+    }
     cells += items[job.next_item_++].tokens.size();
   }
 }
@@ -126,6 +132,10 @@ Status Encoder::StepItems(EncodeJob& job, uint32_t max_tokens) {
     const uint32_t first = run.done;
     run.pending =
         std::min(static_cast<uint32_t>(tokens.size()) - first, max_tokens - batch_.size());
+    if (first + run.pending - run.captured > kv_.CapturableTokens()) {
+      INFERSCALE_TRY(Capture(job, run));
+      run.pending = std::min(run.pending, kv_.CapturableTokens());
+    }
     for (uint32_t i = first; i < first + run.pending; ++i) {
       batch_.Add(tokens[i], static_cast<llama_pos>(prefix_.size() + i), run.sequence, false);
     }
@@ -137,25 +147,34 @@ Status Encoder::StepItems(EncodeJob& job, uint32_t max_tokens) {
   };
   for (EncodeJob::Running& run : job.running_) {
     run.done += run.pending;
-    if (complete(run)) INFERSCALE_TRY(Finish(job, run));
+    if (!complete(run)) continue;
+    // The state is read as a whole: without the prefix there is less of it.
+    if (!prefix_.empty()) {
+      llama_memory_seq_rm(memory_, run.sequence, 0, static_cast<llama_pos>(prefix_.size()));
+    }
+    INFERSCALE_TRY(Capture(job, run));
+    llama_memory_seq_rm(memory_, run.sequence, -1, -1);
   }
   std::erase_if(job.running_, complete);
   return {};
 }
 
-Status Encoder::Finish(EncodeJob& job, const EncodeJob::Running& run) {
-  const auto base = static_cast<llama_pos>(prefix_.size());
-  // The state is read as a whole: without the prefix there is less of it.
-  if (base > 0) llama_memory_seq_rm(memory_, run.sequence, 0, base);
+// What the item's ranges have of the tokens computed since the last time.
+Status Encoder::Capture(EncodeJob& job, EncodeJob::Running& run) {
   std::vector<EncodedRecord>& records = job.result_.records[run.item];
   std::vector<SequenceCapture> captures;
-  for (const EncodeItem::Range& range : job.request_.items[run.item].captures) {
-    records.push_back({range.tokens, std::vector<std::byte>(range.tokens * shape_.TokenBytes())});
-    captures.push_back({{shape_, range.tokens, records.back().data.data()},
-                        base + static_cast<llama_pos>(range.first)});
+  for (size_t i = 0; i < records.size(); ++i) {
+    const EncodeItem::Range& range = job.request_.items[run.item].captures[i];
+    const uint32_t first = std::max(range.first, run.captured);
+    const uint32_t end = std::min(range.first + range.tokens, run.done);
+    if (first >= end) continue;
+    captures.push_back({.record = {shape_, range.tokens, records[i].data.data()},
+                        .record_token = first - range.first,
+                        .tokens = end - first,
+                        .position = static_cast<int32_t>(prefix_.size() + first)});
   }
   if (!captures.empty()) INFERSCALE_TRY(kv_.Capture(context_, run.sequence, captures));
-  llama_memory_seq_rm(memory_, run.sequence, -1, -1);
+  run.captured = run.done;
   return {};
 }
 

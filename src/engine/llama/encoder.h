@@ -33,8 +33,9 @@ class EncodeJob {
   struct Running {
     size_t item = 0;
     llama_seq_id sequence = 0;
-    uint32_t done = 0;     // tokens in the cache
-    uint32_t pending = 0;  // tokens in the batch
+    uint32_t done = 0;      // tokens in the cache
+    uint32_t captured = 0;  // of those
+    uint32_t pending = 0;   // tokens in the batch
   };
 
   const EncodeRequest& request_;
@@ -50,8 +51,8 @@ class Encoder {
   // `context` outlives it and is used by nobody else; `capacity` is its number of tokens. A step
   // is given up soon after `interrupt` becomes true, but never two in a row, and soon after the
   // job's request is told to stop.
-  Encoder(llama_context* context, const KvShape& shape, const LayerRopes& ropes, uint32_t capacity,
-          uint32_t vocabulary, int threads, const std::atomic<bool>* interrupt);
+  Encoder(llama_context* context, const ModelKv& kv, uint32_t capacity, uint32_t vocabulary,
+          int threads, const std::atomic<bool>* interrupt);
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
@@ -68,7 +69,7 @@ class Encoder {
   Result<bool> StepPrefix(EncodeJob& job, uint32_t max_tokens);
   void AdmitItems(EncodeJob& job);
   Status StepItems(EncodeJob& job, uint32_t max_tokens);
-  Status Finish(EncodeJob& job, const EncodeJob::Running& run);
+  Status Capture(EncodeJob& job, EncodeJob::Running& run);
   // False if interrupted: the cache is as before.
   Result<bool> Decode(EncodeJob& job);
   static bool ShouldAbort(void* encoder);

@@ -64,8 +64,7 @@ class LlamaEngine final : public Engine {
   explicit LlamaEngine(LlamaModelPtr model) : model_(std::move(model)), vocabulary_(model_.get()) {}
 
   Result<LayerRopes> TestModel(const LlamaModelTraits& traits, bool injection);
-  void StartThread(const LayerRopes& ropes, const ContextSizes& sizes,
-                   const LlamaEngineOptions& options);
+  void StartThread(const ModelKv& kv, const ContextSizes& sizes, const LlamaEngineOptions& options);
   Status CheckPrompt(Prompt& prompt) const;
   Status CheckTokens(std::span<const Token> tokens) const;
   bool TakesRecord(const FactKvView& record) const;
@@ -88,7 +87,7 @@ Result<std::unique_ptr<Engine>> LlamaEngine::Make(LoadedLlamaModel loaded,
                 llama_max_parallel_sequences(), options.slots);
   }
   INFERSCALE_ASSIGN(const LlamaModelTraits traits,
-                    InspectModel(loaded.model.get(), loaded.rope_tensors, loaded.label));
+                    InspectModel(loaded.model.get(), loaded.file, loaded.label));
   std::unique_ptr<LlamaEngine> engine(new LlamaEngine(std::move(loaded.model)));
   const char* chat_template = llama_model_chat_template(engine->model_.get(), nullptr);
   INFERSCALE_ASSIGN(engine->format_,
@@ -102,18 +101,19 @@ Result<std::unique_ptr<Engine>> LlamaEngine::Make(LoadedLlamaModel loaded,
   info.architecture = traits.architecture;
   info.description = traits.description;
   info.engine_version = fmt::format("llama.cpp {}", llama_version());
-  info.shape = traits.shape;
+  info.shape = traits.kv.shape;
   info.context_tokens = sizes.slot_tokens;
   info.encode_tokens = sizes.encode_tokens;
   info.vocabulary = engine->vocabulary_.size();
-  INFERSCALE_ASSIGN(const LayerRopes ropes, engine->TestModel(traits, options.injection));
+  ModelKv kv = traits.kv;
+  INFERSCALE_ASSIGN(kv.ropes, engine->TestModel(traits, options.injection));
   info.fingerprint = MakeFingerprint({.weights = loaded.weights,
                                       .adapter = "",
                                       .engine = "llama",
                                       .chat_template = engine->format_->Hash(),
-                                      .shape = traits.shape,
-                                      .ropes = ropes});
-  engine->StartThread(ropes, sizes, options);
+                                      .shape = kv.shape,
+                                      .ropes = kv.ropes});
+  engine->StartThread(kv, sizes, options);
   return engine;
 }
 
@@ -121,8 +121,8 @@ Result<LayerRopes> LlamaEngine::TestModel(const LlamaModelTraits& traits, bool i
   INFERSCALE_ASSIGN(LlamaSelfTest test, RunSelfTest(contexts_.encode.get(), traits));
   info_.self_test = std::move(test.result);
   if (info_.self_test.passed) {
-    const Status layout = ProbeStateLayout(contexts_.generate.get(), traits.shape, Dtype::kF16,
-                                           contexts_.generate_form);
+    const Status layout =
+        ProbeStateLayout(contexts_.generate.get(), traits.kv, Dtype::kF16, contexts_.generate_form);
     if (!layout) {
       info_.self_test.passed = false;
       info_.self_test.summary = layout.error().message;
@@ -135,11 +135,11 @@ Result<LayerRopes> LlamaEngine::TestModel(const LlamaModelTraits& traits, bool i
   return std::move(test.ropes);
 }
 
-void LlamaEngine::StartThread(const LayerRopes& ropes, const ContextSizes& sizes,
+void LlamaEngine::StartThread(const ModelKv& kv, const ContextSizes& sizes,
                               const LlamaEngineOptions& options) {
-  kv_.emplace(info_.shape, Dtype::kF16, contexts_.generate_form, ropes, sizes.threads);
-  encoder_.emplace(contexts_.encode.get(), info_.shape, ropes, sizes.encode_tokens,
-                   info_.vocabulary, sizes.threads, &request_came_);
+  kv_.emplace(kv, Dtype::kF16, contexts_.generate_form, sizes.threads);
+  encoder_.emplace(contexts_.encode.get(), kv, sizes.encode_tokens, info_.vocabulary, sizes.threads,
+                   &request_came_);
   std::vector<Slot> slots;
   for (uint32_t i = 0; i < sizes.slots; ++i) {
     slots.emplace_back(contexts_.generate.get(), static_cast<llama_seq_id>(i), &*kv_, &vocabulary_,
@@ -260,7 +260,7 @@ Result<std::unique_ptr<Engine>> OpenLlamaEngine(const LlamaEngineOptions& option
   LoadedLlamaModel loaded;
   loaded.label = path;
   INFERSCALE_ASSIGN(loaded.weights, file.Hash());
-  INFERSCALE_ASSIGN(loaded.rope_tensors, ReadRopeTensors(file));
+  INFERSCALE_ASSIGN(loaded.file, ReadFileTraits(file));
   TakeLlamaError();
   loaded.model.reset(llama_model_load_from_file(path.c_str(), llama_model_default_params()));
   if (!loaded.model) {

@@ -43,7 +43,7 @@ struct LoadedLlamaModel {
   LlamaModelPtr model;
   std::string label;  // stands in messages
   Hash128 weights;
-  RopeTensors rope_tensors;
+  FileTraits file;
 };
 Result<std::unique_ptr<Engine>> MakeLlamaEngine(LoadedLlamaModel loaded,
                                                 const LlamaEngineOptions& options);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kSampleBytes = 4096;
 
-// The values of an integer array, whatever its width; empty for another type.
+// The values of an array of integers or truth values; empty for another type.
 std::vector<int64_t> IntegerArray(const gguf_context* gguf, int64_t key) {
   const size_t count = gguf_get_arr_n(gguf, key);
   const auto read = [&]<typename T>(T) {
@@ -22,6 +22,8 @@ std::vector<int64_t> IntegerArray(const gguf_context* gguf, int64_t key) {
       return read(int32_t{});
     case GGUF_TYPE_UINT32:
       return read(uint32_t{});
+    case GGUF_TYPE_BOOL:
+      return read(int8_t{});
     default:
       return {};
   }
@@ -69,10 +71,14 @@ std::string ModelFile::String(const char* key) const {
 
 bool ModelFile::Has(const char* key) const { return gguf_find_key(gguf_.get(), key) >= 0; }
 
+std::vector<int64_t> ModelFile::Integers(const std::string& key) const {
+  const int64_t id = gguf_find_key(gguf_.get(), key.c_str());
+  if (id < 0 || gguf_get_kv_type(gguf_.get(), id) != GGUF_TYPE_ARRAY) return {};
+  return IntegerArray(gguf_.get(), id);
+}
+
 bool ModelFile::Uniform(const char* key) const {
-  const int64_t id = gguf_find_key(gguf_.get(), key);
-  if (id < 0 || gguf_get_kv_type(gguf_.get(), id) != GGUF_TYPE_ARRAY) return true;
-  const std::vector<int64_t> values = IntegerArray(gguf_.get(), id);
+  const std::vector<int64_t> values = Integers(key);
   return std::all_of(values.begin(), values.end(),
                      [&](int64_t value) { return value == values.front(); });
 }

@@ -22,6 +22,8 @@ class ModelFile {
   std::string architecture() const { return String("general.architecture"); }
   std::string String(const char* key) const;  // empty if absent or of another type
   bool Has(const char* key) const;
+  // An array of integers or truth values; empty if absent or of another type.
+  std::vector<int64_t> Integers(const std::string& key) const;
   // Do all elements of an integer array have the same value? True for scalars and absent keys.
   bool Uniform(const char* key) const;
   // A tensor of f32, or empty if there is none of that name and type.

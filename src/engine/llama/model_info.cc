@@ -5,10 +5,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 namespace inferscale {
 namespace {
 
+// An array, or the length of a period (WindowRule).
+constexpr const char* kWindowPattern = "attention.sliding_window_pattern";
 constexpr std::array kScalingTypes = {"none", "linear", "yarn", "longrope"};
 
 // Scalars of a model's metadata. Keys are given without the architecture's prefix.
@@ -109,6 +113,74 @@ RopeSpec ResolveRope(const llama_model* model, const Metadata& meta, uint32_t he
   return rope;
 }
 
+// How the layers of an architecture take turns where the file does not list them, and what RoPE
+// those with a window have (llama.cpp: load_arch_hparams and the graphs in src/models).
+struct WindowRule {
+  std::string_view architecture;
+  uint32_t period;  // the last layer of every period sees everything
+  float freq_base;  // of the layers with a window; 0: that of the others
+  bool scaled;      // they share the others' RoPE scaling
+};
+constexpr std::array kWindowRules = {
+    WindowRule{"gemma2", 2, 0.0F, true},
+    WindowRule{"gemma3", 6, 10000.0F, false},
+    WindowRule{"gpt-oss", 2, 0.0F, true},
+    WindowRule{"olmo2", 4, 0.0F, false},
+};
+
+RopeSpec WindowRope(const WindowRule& rule, const Metadata& meta, const RopeSpec& full) {
+  RopeSpec rope = full;
+  if (rule.freq_base != 0) rope.freq_base = rule.freq_base;
+  rope.freq_base = meta.Float("rope.freq_base_swa").value_or(rope.freq_base);
+  rope.rotary_dims = meta.Count("rope.dimension_count_swa").value_or(rope.rotary_dims);
+  if (!rule.scaled) {
+    rope.freq_scale = 1.0F;
+    rope.ext_factor = 0.0F;
+    rope.attn_factor = 1.0F;
+  }
+  return rope;
+}
+
+// Which layers are in which cache, and their RoPE. Fails with why nothing can be injected.
+Status FillKv(const llama_model* model, const Metadata& meta, const FileTraits& file,
+              RopeSpec&& rope, ModelKv& kv) {
+  kv.window = static_cast<uint32_t>(std::max(0, llama_model_n_swa(model)));
+  INFERSCALE_TRY(kv.shape.Validate());
+  INFERSCALE_TRY(rope.Validate());
+  const uint32_t layers = kv.shape.layers;
+  kv.caches.resize(kv.window > 0 ? 2 : 1);
+  kv.ropes.layer_spec.assign(layers, 0);
+  kv.ropes.specs.push_back(std::move(rope));
+  if (kv.window == 0) {
+    for (uint32_t layer = 0; layer < layers; ++layer) kv.caches[0].push_back(layer);
+    return {};
+  }
+  const auto* rule = std::find_if(
+      kWindowRules.begin(), kWindowRules.end(),
+      [&](const WindowRule& candidate) { return candidate.architecture == meta.architecture(); });
+  if (rule == kWindowRules.end()) {
+    return Fail(Code::kUnsupported, "which layers of {} models have a sliding window is not known",
+                meta.architecture());
+  }
+  if (!file.windowed.empty() && file.windowed.size() != layers) {
+    return Fail(Code::kUnsupported, "{} tells the windows of {} layers, the model has {}",
+                kWindowPattern, file.windowed.size(), layers);
+  }
+  const uint32_t period = std::max(1U, meta.Count(kWindowPattern).value_or(rule->period));
+  kv.ropes.specs.push_back(WindowRope(*rule, meta, kv.ropes.specs.front()));
+  INFERSCALE_TRY(kv.ropes.specs.back().Validate());
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    const bool windowed =
+        file.windowed.empty() ? layer % period != period - 1 : file.windowed[layer] != 0;
+    kv.caches[windowed ? 1 : 0].push_back(layer);
+    kv.ropes.layer_spec[layer] = windowed ? 1 : 0;
+  }
+  if (kv.caches[0].empty() || kv.caches[1].empty()) {
+    return Fail(Code::kUnsupported, "all its layers have the same attention window");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status CheckModelFile(const ModelFile& file) {
@@ -131,14 +203,15 @@ Status CheckModelFile(const ModelFile& file) {
   return {};
 }
 
-Result<RopeTensors> ReadRopeTensors(const ModelFile& file) {
-  RopeTensors tensors;
-  INFERSCALE_ASSIGN(tensors.frequency_factors, file.FloatTensor("rope_freqs.weight"));
-  INFERSCALE_ASSIGN(tensors.short_factors, file.FloatTensor("rope_factors_short.weight"));
-  return tensors;
+Result<FileTraits> ReadFileTraits(const ModelFile& file) {
+  FileTraits traits;
+  INFERSCALE_ASSIGN(traits.frequency_factors, file.FloatTensor("rope_freqs.weight"));
+  INFERSCALE_ASSIGN(traits.short_factors, file.FloatTensor("rope_factors_short.weight"));
+  traits.windowed = file.Integers(file.architecture() + "." + kWindowPattern);
+  return traits;
 }
 
-Result<LlamaModelTraits> InspectModel(const llama_model* model, const RopeTensors& tensors,
+Result<LlamaModelTraits> InspectModel(const llama_model* model, const FileTraits& file,
                                       const std::string& label) {
   const Metadata meta(model);
   INFERSCALE_TRY(CheckServable(model, meta, label));
@@ -153,24 +226,20 @@ Result<LlamaModelTraits> InspectModel(const llama_model* model, const RopeTensor
 
   const auto heads = static_cast<uint32_t>(std::max(1, llama_model_n_head(model)));
   const uint32_t default_dim = static_cast<uint32_t>(llama_model_n_embd(model)) / heads;
-  traits.shape = {.layers = static_cast<uint32_t>(llama_model_n_layer(model)),
-                  .kv_heads = static_cast<uint32_t>(llama_model_n_head_kv(model)),
-                  .k_dim = meta.Count("attention.key_length").value_or(default_dim),
-                  .v_dim = meta.Count("attention.value_length").value_or(default_dim),
-                  .dtype = Dtype::kF16};
-  traits.rope = ResolveRope(model, meta, traits.shape.k_dim);
-  traits.rope.frequency_factors = tensors.frequency_factors;
-  if (!tensors.short_factors.empty()) {
-    traits.rope.frequency_factors = tensors.short_factors;
-    traits.max_context = std::min(traits.max_context, traits.rope.original_context);
+  KvShape& shape = traits.kv.shape;
+  shape = {.layers = static_cast<uint32_t>(llama_model_n_layer(model)),
+           .kv_heads = static_cast<uint32_t>(llama_model_n_head_kv(model)),
+           .k_dim = meta.Count("attention.key_length").value_or(default_dim),
+           .v_dim = meta.Count("attention.value_length").value_or(default_dim),
+           .dtype = Dtype::kF16};
+  RopeSpec rope = ResolveRope(model, meta, shape.k_dim);
+  rope.frequency_factors = file.frequency_factors;
+  if (!file.short_factors.empty()) {
+    rope.frequency_factors = file.short_factors;
+    traits.max_context = std::min(traits.max_context, rope.original_context);
   }
-  if (llama_model_n_swa(model) > 0) {
-    traits.no_injection = "its layers have different attention windows";
-  } else if (const Status valid = traits.rope.Validate(); !valid) {
-    traits.no_injection = valid.error().message;
-  } else if (const Status shape = traits.shape.Validate(); !shape) {
-    traits.no_injection = shape.error().message;
-  }
+  const Status kv = FillKv(model, meta, file, std::move(rope), traits.kv);
+  if (!kv) traits.no_injection = kv.error().message;
   return traits;
 }
 

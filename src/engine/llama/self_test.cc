@@ -50,10 +50,24 @@ const char* FormName(const StateForm& form) {
   return form.transposed_values ? "transposed" : "plain";
 }
 
-Status CheckShape(const StateRows& rows, const KvShape& shape, Dtype dtype) {
-  KvShape expected = shape;
-  expected.dtype = dtype;
-  if (rows.layers != expected.layers || rows.dtype != dtype ||
+// One token's KV in all layers, whichever caches they are in.
+struct TokenRows {
+  std::vector<std::byte> state;
+  StateForm form;
+  std::vector<std::byte*> k, v;  // [layer], into state
+
+  CacheLayout Layout(const ModelKv& kv) const {
+    const KvShape shape = kv.ShapeOf(0, Dtype::kF32);
+    StateRows row;
+    row.dtype = shape.dtype;
+    row.k_row_bytes = shape.KRowBytes();
+    row.v_row_bytes = shape.VRowBytes();
+    return row.Layout(shape, k, v);
+  }
+};
+
+Status CheckShape(const StateRows& rows, const KvShape& expected) {
+  if (rows.layers != expected.layers || rows.dtype != expected.dtype ||
       rows.k_row_bytes != expected.KRowBytes() || rows.v_row_bytes != expected.VRowBytes() ||
       rows.positions.size() != 1) {
     return Fail(
@@ -63,6 +77,28 @@ Status CheckShape(const StateRows& rows, const KvShape& shape, Dtype dtype) {
         DtypeName(rows.dtype), expected.ToString());
   }
   return {};
+}
+
+Result<TokenRows> RowsOfOneToken(llama_context* context, llama_seq_id seq, int32_t position,
+                                 const ModelKv& kv, Dtype dtype) {
+  TokenRows token;
+  INFERSCALE_ASSIGN(token.state, StateOfOneToken(context, seq, position));
+  INFERSCALE_ASSIGN(const auto caches, ParseStateBlob(token.state, kv.caches.size()));
+  token.k.resize(kv.shape.layers);
+  token.v.resize(kv.shape.layers);
+  token.form = caches.front().form;
+  for (size_t cache = 0; cache < caches.size(); ++cache) {
+    INFERSCALE_TRY(CheckShape(caches[cache], kv.ShapeOf(cache, dtype)));
+    if (caches[cache].form != token.form) {
+      return Fail(Code::kUnsupported, "the caches have states of different forms");
+    }
+    for (uint32_t i = 0; i < caches[cache].layers; ++i) {
+      const uint32_t layer = kv.caches[cache][i];
+      token.k[layer] = caches[cache].k[i];
+      token.v[layer] = caches[cache].v[i];
+    }
+  }
+  return token;
 }
 
 // |a - b| / |b|, the largest elements.
@@ -76,50 +112,65 @@ double RelativeError(std::span<const float> a, std::span<const float> b) {
   return std::isfinite(error) ? error / size : 1e30;
 }
 
-std::vector<float> KeysOf(const StateRows& rows, uint32_t layer) {
-  std::vector<float> keys(rows.k_row_bytes / sizeof(float));
-  std::memcpy(keys.data(), rows.k[layer], rows.k_row_bytes);
+std::vector<float> KeysOf(const TokenRows& rows, const ModelKv& kv, uint32_t layer) {
+  std::vector<float> keys(size_t{kv.shape.kv_heads} * kv.shape.k_dim);
+  std::memcpy(keys.data(), rows.k[layer], keys.size() * sizeof(float));
   return keys;
 }
 
 // R(kPosition) R(0)^-1 of the keys, all layers, by the very code that captures and injects. R(0)
 // is no rotation, but with YaRN it has a magnitude.
-Result<std::vector<std::byte>> Rotate(const StateRows& at_zero, const LlamaModelTraits& traits) {
-  KvShape shape = traits.shape;
+Result<TokenRows> Rotate(const TokenRows& at_zero, const ModelKv& kv) {
+  KvShape shape = kv.shape;
   shape.dtype = Dtype::kF32;
-  const RopeTable table(traits.rope);
-  const std::vector<uint8_t> layer_table(shape.layers, 0);
-  const RopeTables tables{std::span(&table, 1), layer_table};
+  const std::vector<RopeTable> tables(kv.ropes.specs.begin(), kv.ropes.specs.end());
+  const RopeTables ropes{tables, kv.ropes.layer_spec};
   std::vector<std::byte> record(shape.TokenBytes());
   const MutableFactKvView view{shape, 1, record.data()};
   CacheSpan span;
   span.tokens = 1;
   const CaptureSpan capture{view, span};
-  INFERSCALE_TRY(Capture(std::span(&capture, 1), tables, at_zero.Layout(shape)));
+  INFERSCALE_TRY(Capture(std::span(&capture, 1), ropes, at_zero.Layout(kv)));
 
-  std::vector<std::byte> blob(StateBlobSize(shape, {}, 1));
-  const StateRows rows = WriteStateBlob(shape, {}, std::span(&kPosition, 1), blob);
+  TokenRows rotated;
+  rotated.state.resize(shape.TokenBytes());
+  const MutableFactKvView rows{shape, 1, rotated.state.data()};
+  for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+    rotated.k.push_back(rows.K(layer));
+    rotated.v.push_back(rows.V(layer));
+  }
   span.position = kPosition;
   const InjectSpan inject{view, span};
-  INFERSCALE_TRY(Inject(std::span(&inject, 1), tables, rows.Layout(shape)));
-  return blob;
+  INFERSCALE_TRY(Inject(std::span(&inject, 1), ropes, rotated.Layout(kv)));
+  return rotated;
 }
 
-void Judge(const StateRows& rotated, const StateRows& at_zero, const StateRows& at_position,
-           const LlamaModelTraits& traits, LlamaSelfTest& test) {
-  test.ropes.specs = {traits.rope};
-  test.ropes.layer_spec.assign(traits.shape.layers, 0);
+std::string Describe(const ModelKv& kv, double worst, size_t without_positions) {
+  std::string text =
+      fmt::format("keys rotate as expected on {} layers, error {:.1e}", kv.shape.layers, worst);
+  if (kv.window > 0) {
+    text += fmt::format(", {} layers see {} tokens", kv.caches.back().size(), kv.window);
+  }
+  if (without_positions > 0) {
+    text += fmt::format(", {} layers without positions", without_positions);
+  }
+  return text;
+}
+
+void Judge(const TokenRows& rotated, const TokenRows& at_zero, const TokenRows& at_position,
+           const ModelKv& kv, LlamaSelfTest& test) {
+  test.ropes = kv.ropes;
   const double tolerance = Tolerance();
   std::string wrong;
   size_t without_positions = 0;
   double worst = 0;
-  for (uint32_t layer = 0; layer < traits.shape.layers; ++layer) {
-    const std::vector<float> actual = KeysOf(at_position, layer);
-    double error = RelativeError(KeysOf(rotated, layer), actual);
-    const double unrotated = RelativeError(KeysOf(at_zero, layer), actual);
+  for (uint32_t layer = 0; layer < kv.shape.layers; ++layer) {
+    const std::vector<float> actual = KeysOf(at_position, kv, layer);
+    double error = RelativeError(KeysOf(rotated, kv, layer), actual);
+    const double unrotated = RelativeError(KeysOf(at_zero, kv, layer), actual);
     if (error > tolerance && unrotated < tolerance) {
       error = unrotated;
-      test.ropes.layer_spec[layer] = 1;
+      test.ropes.layer_spec[layer] = static_cast<uint8_t>(kv.ropes.specs.size());
       ++without_positions;
     }
     if (error > tolerance) wrong += (wrong.empty() ? "" : ", ") + std::to_string(layer);
@@ -128,30 +179,21 @@ void Judge(const StateRows& rotated, const StateRows& at_zero, const StateRows& 
   }
   if (without_positions > 0) {
     RopeSpec none;
-    none.head_dim = traits.rope.head_dim;
+    none.head_dim = kv.shape.k_dim;
     test.ropes.specs.push_back(none);
   }
   test.result.passed = wrong.empty();
   test.result.summary =
       test.result.passed
-          ? fmt::format("keys rotate as expected on {} layers, error {:.1e}{}", traits.shape.layers,
-                        worst,
-                        without_positions > 0
-                            ? fmt::format(", {} layers without positions", without_positions)
-                            : "")
+          ? Describe(kv, worst, without_positions)
           : fmt::format("keys do not rotate as the model's metadata says on layers {}", wrong);
 }
 
-Status RunOn(llama_context* context, const LlamaModelTraits& traits, LlamaSelfTest& test) {
-  INFERSCALE_ASSIGN(const auto zero_bytes, StateOfOneToken(context, 0, 0));
-  INFERSCALE_ASSIGN(const auto moved_bytes, StateOfOneToken(context, 1, kPosition));
-  INFERSCALE_ASSIGN(const StateRows at_zero, ParseStateBlob(zero_bytes));
-  INFERSCALE_ASSIGN(const StateRows at_position, ParseStateBlob(moved_bytes));
-  INFERSCALE_TRY(CheckShape(at_zero, traits.shape, Dtype::kF32));
-  INFERSCALE_TRY(CheckShape(at_position, traits.shape, Dtype::kF32));
-  INFERSCALE_ASSIGN(const auto rotated_bytes, Rotate(at_zero, traits));
-  INFERSCALE_ASSIGN(const StateRows rotated, ParseStateBlob(rotated_bytes));
-  Judge(rotated, at_zero, at_position, traits, test);
+Status RunOn(llama_context* context, const ModelKv& kv, LlamaSelfTest& test) {
+  INFERSCALE_ASSIGN(const auto at_zero, RowsOfOneToken(context, 0, 0, kv, Dtype::kF32));
+  INFERSCALE_ASSIGN(const auto at_position, RowsOfOneToken(context, 1, kPosition, kv, Dtype::kF32));
+  INFERSCALE_ASSIGN(const TokenRows rotated, Rotate(at_zero, kv));
+  Judge(rotated, at_zero, at_position, kv, test);
   return {};
 }
 
@@ -163,7 +205,7 @@ Result<LlamaSelfTest> RunSelfTest(llama_context* context, const LlamaModelTraits
     test.result.summary = traits.no_injection;
     return test;
   }
-  if (const Status status = RunOn(context, traits, test); !status) {
+  if (const Status status = RunOn(context, traits.kv, test); !status) {
     if (status.error().code == Code::kInternal) {
       return tl::unexpected<Error>(status.error());
     }
@@ -173,15 +215,14 @@ Result<LlamaSelfTest> RunSelfTest(llama_context* context, const LlamaModelTraits
   return test;
 }
 
-Status ProbeStateLayout(llama_context* context, const KvShape& shape, Dtype dtype,
+Status ProbeStateLayout(llama_context* context, const ModelKv& kv, Dtype dtype,
                         const StateForm& form) {
-  INFERSCALE_ASSIGN(const auto bytes, StateOfOneToken(context, 0, 0));
-  INFERSCALE_ASSIGN(const StateRows rows, ParseStateBlob(bytes));
+  INFERSCALE_ASSIGN(const TokenRows rows, RowsOfOneToken(context, 0, 0, kv, dtype));
   if (rows.form != form) {
     return Fail(Code::kUnsupported, "the state has {} streams and {} values, not {} and {}",
                 rows.form.streams, FormName(rows.form), form.streams, FormName(form));
   }
-  return CheckShape(rows, shape, dtype);
+  return {};
 }
 
 }  // namespace inferscale

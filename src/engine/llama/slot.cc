@@ -57,8 +57,9 @@ void Slot::Begin(std::unique_ptr<Task> task) {
   const size_t most = std::min<size_t>(held_.size(), task_->first_output);
   const auto [end, unused] =
       std::mismatch(held_.begin(), held_.begin() + static_cast<ptrdiff_t>(most), tokens.begin());
-  const auto common = static_cast<size_t>(end - held_.begin());
+  auto common = static_cast<size_t>(end - held_.begin());
   if (common < held_.size()) {
+    if (!kv_->CanCut(held_.size())) common = 0;
     llama_memory_seq_rm(llama_get_memory(context_), sequence_, static_cast<llama_pos>(common), -1);
     held_.resize(common);
   }

@@ -10,6 +10,7 @@ namespace {
 
 // llama.cpp keeps it to itself (src/llama-context.cpp); the start-up probe notices a change.
 constexpr uint32_t kMagic = 0xaf143cd8;
+constexpr size_t kHeadBytes = 8;
 constexpr size_t kRowMetaBytes = 12;
 constexpr size_t kLayerHeadBytes = 12;
 constexpr uint32_t kMaxLayers = 4096;
@@ -136,40 +137,34 @@ Status ParseStream(ByteReader& reader, uint32_t count, StateRows& rows) {
   return ParseHalf(reader, "V", rows, rows.v_row_bytes, rows.v);
 }
 
-}  // namespace
-
-CacheLayout StateRows::Layout(const KvShape& shape) const {
-  const size_t size = DtypeSize(dtype);
-  CacheLayout layout;
-  layout.k_base = k;
-  layout.v_base = v;
-  layout.k = {0, static_cast<int64_t>(k_row_bytes), static_cast<int64_t>(shape.k_dim * size)};
-  layout.v = {0, static_cast<int64_t>(v_row_bytes), static_cast<int64_t>(shape.v_dim * size)};
-  layout.page_tokens = 0;
-  layout.dtype = dtype;
-  return layout;
+Status ParseCache(ByteReader& reader, StateRows& rows) {
+  rows.form.streams = reader.Read<uint32_t>();
+  if (!reader.ok()) return Fail(Code::kCorrupt, "state: ends before a cache");
+  if (rows.form.streams == 0 || rows.form.streams > kMaxStreams) {
+    return Fail(Code::kCorrupt, "state: {} streams", rows.form.streams);
+  }
+  for (uint32_t stream = 0; stream < rows.form.streams; ++stream) {
+    const auto count = reader.Read<uint32_t>();
+    if (!reader.ok()) return Fail(Code::kCorrupt, "state: ends before stream {}", stream);
+    if (count == 0) continue;
+    if (!rows.positions.empty()) {
+      return Fail(Code::kCorrupt, "state: a sequence in more than one stream");
+    }
+    INFERSCALE_TRY(ParseStream(reader, count, rows));
+  }
+  return {};
 }
 
-size_t StateBlobSize(const KvShape& shape, const StateForm& form, size_t rows) {
-  const size_t heads = 3 * sizeof(uint32_t) + form.streams * sizeof(uint32_t) +
-                       (kHasRotations ? 4 : 2) * sizeof(uint32_t);
-  return heads + rows * kRowMetaBytes + 2 * shape.layers * kLayerHeadBytes +
-         rows * shape.TokenBytes();
-}
-
-StateRows WriteStateBlob(const KvShape& shape, const StateForm& form,
-                         std::span<const int32_t> positions, MutableByteSpan blob) {
+StateRows WritePart(SpanWriter& writer, const StatePart& part, const StateForm& form) {
+  const auto& [shape, positions] = part;
   StateRows rows;
   rows.form = form;
-  rows.positions.assign(positions.begin(), positions.end());
+  rows.positions = positions;
   rows.layers = shape.layers;
   rows.dtype = shape.dtype;
   rows.k_row_bytes = shape.KRowBytes();
   rows.v_row_bytes = shape.VRowBytes();
 
-  SpanWriter writer(blob);
-  writer.Write(kMagic);
-  writer.Write(int32_t{0});
   writer.Write(form.streams);
   writer.Write(static_cast<uint32_t>(positions.size()));
   for (const int32_t position : positions) {
@@ -184,16 +179,16 @@ StateRows WriteStateBlob(const KvShape& shape, const StateForm& form,
     writer.Write(uint32_t{0});
   }
   const auto half = [&](size_t row_bytes, std::vector<std::byte*>& bases) {
-    for (uint32_t layer = 0; layer < shape.layers; ++layer) {
-      writer.Write(GgmlType(shape.dtype));
+    for (uint32_t layer = 0; layer < rows.layers; ++layer) {
+      writer.Write(GgmlType(rows.dtype));
       if (form.transposed_values && &bases == &rows.v) {
-        const auto element = static_cast<uint32_t>(DtypeSize(shape.dtype));
+        const auto element = static_cast<uint32_t>(DtypeSize(rows.dtype));
         writer.Write(element);
         writer.Write(static_cast<uint32_t>(row_bytes) / element);
       } else {
         writer.Write(uint64_t{row_bytes});
       }
-      bases.push_back(writer.Skip(row_bytes * positions.size()));
+      bases.push_back(writer.Skip(row_bytes * rows.positions.size()));
     }
   };
   half(rows.k_row_bytes, rows.k);
@@ -203,30 +198,53 @@ StateRows WriteStateBlob(const KvShape& shape, const StateForm& form,
   return rows;
 }
 
-Result<StateRows> ParseStateBlob(ByteSpan blob) {
+}  // namespace
+
+CacheLayout StateRows::Layout(const KvShape& shape, std::span<std::byte* const> k_base,
+                              std::span<std::byte* const> v_base) const {
+  const size_t size = DtypeSize(dtype);
+  CacheLayout layout;
+  layout.k_base = k_base;
+  layout.v_base = v_base;
+  layout.k = {0, static_cast<int64_t>(k_row_bytes), static_cast<int64_t>(shape.k_dim * size)};
+  layout.v = {0, static_cast<int64_t>(v_row_bytes), static_cast<int64_t>(shape.v_dim * size)};
+  layout.page_tokens = 0;
+  layout.dtype = dtype;
+  return layout;
+}
+
+size_t StateBlobSize(std::span<const StatePart> parts, const StateForm& form) {
+  size_t bytes = kHeadBytes;
+  for (const auto& [shape, positions] : parts) {
+    bytes += sizeof(uint32_t) + form.streams * sizeof(uint32_t) +
+             (kHasRotations ? 4 : 2) * sizeof(uint32_t) + positions.size() * kRowMetaBytes +
+             2 * shape.layers * kLayerHeadBytes + positions.size() * shape.TokenBytes();
+  }
+  return bytes;
+}
+
+std::vector<StateRows> WriteStateBlob(std::span<const StatePart> parts, const StateForm& form,
+                                      MutableByteSpan blob) {
+  SpanWriter writer(blob);
+  writer.Write(kMagic);
+  writer.Write(int32_t{0});
+  std::vector<StateRows> caches;
+  for (const StatePart& part : parts) caches.push_back(WritePart(writer, part, form));
+  return caches;
+}
+
+Result<std::vector<StateRows>> ParseStateBlob(ByteSpan blob, size_t caches) {
   ByteReader reader(blob);
-  StateRows rows;
   const auto magic = reader.Read<uint32_t>();
   reader.Skip(sizeof(int32_t));
-  rows.form.streams = reader.Read<uint32_t>();
   if (!reader.ok()) return Fail(Code::kCorrupt, "state: {} bytes are too few", blob.size());
   if (magic != kMagic) return Fail(Code::kCorrupt, "state: begins with {:08x}", magic);
-  if (rows.form.streams == 0 || rows.form.streams > kMaxStreams) {
-    return Fail(Code::kCorrupt, "state: {} streams", rows.form.streams);
-  }
-  for (uint32_t stream = 0; stream < rows.form.streams; ++stream) {
-    const auto count = reader.Read<uint32_t>();
-    if (!reader.ok()) return Fail(Code::kCorrupt, "state: ends before stream {}", stream);
-    if (count == 0) continue;
-    if (!rows.positions.empty()) {
-      return Fail(Code::kCorrupt, "state: a sequence in more than one stream");
-    }
-    INFERSCALE_TRY(ParseStream(reader, count, rows));
-  }
+  std::vector<StateRows> parts(caches);
+  for (StateRows& rows : parts) INFERSCALE_TRY(ParseCache(reader, rows));
   if (reader.remaining() != 0) {
     return Fail(Code::kUnsupported, "state: {} bytes follow the last stream", reader.remaining());
   }
-  return rows;
+  return parts;
 }
 
 }  // namespace inferscale

@@ -35,6 +35,7 @@ Status InjectReference(std::span<const InjectSpan> spans, const RopeTables& rope
       const size_t token = span.record_token + t;
       const int64_t slot = SlotOf(span, t);
       for (uint32_t l = 0; l < shape.layers; ++l) {
+        if (cache.k_base[l] == nullptr) continue;
         for (uint32_t h = 0; h < shape.kv_heads; ++h) {
           std::byte* k = cache.k_base[l] + SlotOffset(cache, cache.k, slot) + h * cache.k.head;
           std::vector<double> head(shape.k_dim);
