@@ -331,7 +331,7 @@ TEST_P(EngineTest, AChangedLongPrefixEncodesAsAFreshOne) {
   const EncodeItem item{.tokens = Tokens(30), .captures = {{0, 30}}};
   const auto fresh = engine_->Encode({.prefix = changed, .items = {item}});
   ASSERT_TRUE(fresh);
-  // Its items take cells in which the prefix was, where that has left the window.
+  // Its items may take cells in which the prefix was, where that has left the window.
   EncodeRequest filling{.prefix = prefix, .items = {}};
   for (int i = 0; i < 16; ++i) filling.items.push_back({.tokens = Tokens(100), .captures = {}});
   ASSERT_TRUE(engine_->Encode(filling));

@@ -63,11 +63,6 @@ GgufPtr Metadata(const RandomModelSpec& spec) {
   }
   if (spec.window > 0) count("attention.sliding_window", spec.window);
   if (spec.window_freq_base > 0) number("rope.freq_base_swa", spec.window_freq_base);
-  if (spec.experts > 0) {
-    count("expert_count", spec.experts);
-    count("expert_used_count", 1);
-    count("expert_feed_forward_length", 64);
-  }
   return gguf;
 }
 

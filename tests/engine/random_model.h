@@ -23,7 +23,6 @@ struct RandomModelSpec {
   uint32_t original_context = 1024;
   uint32_t window = 0;            // sliding attention
   float window_freq_base = 0.0F;  // of its layers; 0: the architecture's
-  uint32_t experts = 0;
 };
 
 constexpr uint32_t kRandomVocabulary = 256;

@@ -90,8 +90,7 @@ class RopeVariants : public testing::TestWithParam<std::tuple<Case, bool>> {
 TEST_P(RopeVariants, KeysRotateAsTheMetadataSays) {
   EXPECT_TRUE(test_.result.passed) << test_.result.summary;
   EXPECT_EQ(test_.result.layer_error.size(), traits_.kv.shape.layers);
-  // 4e-5 was seen with experts, else 1e-6.
-  for (const double error : test_.result.layer_error) EXPECT_LT(error, 8e-5);
+  for (const double error : test_.result.layer_error) EXPECT_LT(error, 1e-5);
   size_t none = 0;
   for (const uint8_t spec : test_.ropes.layer_spec) {
     none += test_.ropes.specs[spec].kind == RopeKind::kNone ? 1 : 0;
@@ -214,13 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
                   .window = 128,
                   .window_freq_base = 20000.0F}},
             Case{"Olmo3",
-                 {.architecture = "olmo2", .scaling = "yarn", .factor = 4.0F, .window = 32}},
-            Case{"GptOss",
-                 {.architecture = "gpt-oss",
-                  .scaling = "yarn",
-                  .factor = 4.0F,
-                  .window = 32,
-                  .experts = 2}}),
+                 {.architecture = "olmo2", .scaling = "yarn", .factor = 4.0F, .window = 32}}),
         testing::Bool()),
     [](const auto& test) {
       return std::string(std::get<Case>(test.param).name) +

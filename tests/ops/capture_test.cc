@@ -83,7 +83,16 @@ TEST(Capture, TakesOffWhatInjectPutOn) {
     SCOPED_TRACE(test.Describe());
     ASSERT_TRUE(Inject(test.inject_spans(), test.ropes(), test.layout()));
     std::vector<Bytes> back = test.record_bytes;  // what no span covers stays equal
-    ASSERT_TRUE(Capture(test.capture_spans(back), test.ropes(), test.layout()));
+    // Layer by layer, the others being elsewhere.
+    for (size_t layer = 0; layer < test.k_base.size(); ++layer) {
+      std::vector<std::byte*> k(test.k_base.size(), nullptr), v = k;
+      k[layer] = test.k_base[layer];
+      v[layer] = test.v_base[layer];
+      CacheLayout layout = test.layout();
+      layout.k_base = k;
+      layout.v_base = v;
+      ASSERT_TRUE(Capture(test.capture_spans(back), test.ropes(), layout));
+    }
     for (size_t s = 0; s < back.size(); ++s) {
       const FactKvView& was = test.records[s];
       const MutableFactKvView is{was.shape, was.tokens, back[s].data()};

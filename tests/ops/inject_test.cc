@@ -143,6 +143,39 @@ TEST(Inject, SpansTogetherEqualSpansOneByOne) {
   }
 }
 
+// Layers that lie in two caches: each call moves its own and leaves the others alone.
+TEST(Inject, LayersByThemselvesEqualAllTogether) {
+  SCOPED_TRACE(TestSeed());
+  Random random(TestSeed());
+  for (int round = 0; round < 100; ++round) {
+    TransferCase test(random, Values::kHard, Records::kAlsoQuantised);
+    SCOPED_TRACE(test.Describe());
+    const auto spans = test.inject_spans();
+    std::array<std::vector<std::byte*>, 2> k, v;
+    for (auto* half : {&k, &v}) half->fill(std::vector<std::byte*>(test.k_base.size(), nullptr));
+    for (size_t layer = 0; layer < test.k_base.size(); ++layer) {
+      const auto part = random.Between<size_t>(0, 1);
+      k[part][layer] = test.k_base[layer];
+      v[part][layer] = test.v_base[layer];
+    }
+    for (const auto inject : {+[](std::span<const InjectSpan> items, const RopeTables&ropes,
+                                  const CacheLayout&cache) { return Inject(items, ropes, cache); },
+                              &InjectReference}) {
+      CacheLayout layout = test.layout();
+      const Bytes together = CacheAfter(test, [&] { return inject(spans, test.ropes(), layout); });
+      const Bytes parts = CacheAfter(test, [&]() -> Status {
+        for (const size_t part : {0U, 1U}) {
+          layout.k_base = k[part];
+          layout.v_base = v[part];
+          INFERSCALE_TRY(inject(spans, test.ropes(), layout));
+        }
+        return {};
+      });
+      ASSERT_TRUE(together == parts);
+    }
+  }
+}
+
 TEST(Inject, APrefixOfARecordIsTheRecordOfThePrefix) {
   SCOPED_TRACE(TestSeed());
   Random random(TestSeed());
@@ -283,6 +316,7 @@ TEST_F(InjectErrors, AreRefusedAndWriteNothing) {
   Refuses([](Arguments& a) { a.layer_table = {0, 1}; });
   Refuses([](Arguments& a) { a.k.pop_back(); });
   Refuses([](Arguments& a) { a.v.pop_back(); });
+  Refuses([](Arguments& a) { a.k.back() = nullptr; });
   Refuses([](Arguments& a) { a.threads = 0; });
   Refuses([](Arguments& a) { a.spans[1].record.shape.dtype = Dtype::kI8; });  // no key scales
   Refuses([](Arguments& a) { a.cache_dtype = Dtype::kF8E4M3; });

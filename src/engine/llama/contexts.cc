@@ -63,6 +63,7 @@ Result<LlamaContexts> MakeContexts(llama_model* model, const ContextSizes& sizes
   params.n_seq_max = sizes.slots;
   params.n_outputs_max = sizes.slots + kScoreOutputs;
   params.kv_unified = false;
+  params.swa_full = false;  // layers with a window keep what they see: SequenceKv needs no more
   if (!sizes.flash_attention) params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = GGML_TYPE_F16;
   params.type_v = GGML_TYPE_F16;
@@ -81,6 +82,7 @@ Result<LlamaContexts> MakeContexts(llama_model* model, const ContextSizes& sizes
   params.n_seq_max = kEncodeSequences;
   params.n_outputs_max = kEncodeSequences;  // the least that llama.cpp takes
   params.kv_unified = true;
+  params.swa_full = true;  // sequences that share a long prefix would fill the smaller cache
   params.type_k = GGML_TYPE_F32;
   params.type_v = GGML_TYPE_F32;
   contexts.encode = MakeContext(model, params, contexts.threads.get());

@@ -124,7 +124,6 @@ struct WindowRule {
 constexpr std::array kWindowRules = {
     WindowRule{"gemma2", 2, 0.0F, true},
     WindowRule{"gemma3", 6, 10000.0F, false},
-    WindowRule{"gpt-oss", 2, 0.0F, true},
     WindowRule{"olmo2", 4, 0.0F, false},
 };
 
