@@ -135,12 +135,10 @@ Result<std::vector<std::vector<Fact>>> WindowChooser::Anchors(const Episode& epi
     anchors.emplace_back(from, from + count);
     from += count;
   }
-  const std::vector<Fact> first = anchors.front();
+  std::vector<Fact> first = anchors.front();
   std::erase_if(anchors, [&](const auto& anchor) { return HoldsAny(anchor, episode); });
-  if (anchors.empty()) {
-    auto& rest = anchors.emplace_back(first);
-    std::erase_if(rest, [&](const Fact& fact) { return fact.episode == episode.id; });
-  }
+  // A window of its own would have to be computed for this episode alone.
+  if (anchors.empty()) anchors.push_back(std::move(first));
   return anchors;
 }
 

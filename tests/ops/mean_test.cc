@@ -18,8 +18,8 @@ constexpr Dtype kPlain[] = {Dtype::kF32, Dtype::kF16, Dtype::kBF16};
 Bytes RandomArray(Random& random, Dtype dtype, size_t elements) {
   Bytes bytes(elements * DtypeSize(dtype));
   for (size_t i = 0; i < elements; ++i) {
-    const double value =
-        random.Chance(0.03) ? random.Pick({0.0, -0.0, HUGE_VAL, 6e-8, 6e4}) : double{random.Normal()};
+    const double value = random.Chance(0.03) ? random.Pick({0.0, -0.0, HUGE_VAL, 6e-8, 6e4})
+                                             : double{random.Normal()};
     WriteElement(bytes.data(), dtype, i, value);
   }
   return bytes;
@@ -55,7 +55,8 @@ TEST(Mean, OneAfterAnotherGivesTheMean) {
     Bytes mean(kElements * DtypeSize(dtype));
     for (uint32_t count = 1; count <= 8; ++count) {
       Bytes next(mean.size());
-      for (size_t i = 0; i < kElements; ++i) WriteElement(next.data(), dtype, i, double{random.Normal()});
+      for (size_t i = 0; i < kElements; ++i)
+        WriteElement(next.data(), dtype, i, double{random.Normal()});
       for (size_t i = 0; i < kElements; ++i) sums[i] += ReadElement(next.data(), dtype, i);
       ASSERT_TRUE(AddToMean(dtype, next, count, mean));
     }
