@@ -44,6 +44,7 @@ class Cli:
             **self.models,
             "HOME": str(self.home),
             "INFERSCALE_DATA_DIR": str(self.data_dir),
+            "INFERSCALE_AUTO_FACTS": "0",  # the tests' few facts are injected too
             **extra,
         }
 
