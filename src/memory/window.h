@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
@@ -53,7 +54,7 @@ using FindNeighbours =
 class WindowChooser {
  public:
   WindowChooser(FactStore& store, WindowStrategy strategy, FindNeighbours neighbours)
-      : store_(store), strategy_(strategy), neighbours_(std::move(neighbours)) {}
+      : store_(store), strategy_(std::move(strategy)), neighbours_(std::move(neighbours)) {}
 
   const WindowStrategy& strategy() const { return strategy_; }
   // The windows to encode `episode` behind, each in order; at least one, and no two the same.
