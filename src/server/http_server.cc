@@ -79,8 +79,9 @@ class Session final : public HttpResponder {
   void Watch() {
     MutexLock lock(mutex_);
     if (!answering_) return;
-    // Bytes that wait to be read, as the end of a TLS session does, hide no end here.
-    pollfd state{stream().socket().native_handle(), POLLRDHUP, 0};
+    // Bytes that wait to be read, as the end of a TLS session does, hide no end here. A write that
+    // is late closes the socket meanwhile: whatever its number names then, this client is gone.
+    pollfd state{handle_, POLLRDHUP, 0};
     if (::poll(&state, 1, 0) > 0) gone_.request_stop();
   }
 
@@ -175,6 +176,7 @@ class Session final : public HttpResponder {
     MutexLock lock(mutex_);
     answering_ = answering;
     if (!answering) return;
+    handle_ = stream().socket().native_handle();
     gone_ = std::stop_source();
     if (aborted_) gone_.request_stop();
   }
@@ -239,7 +241,10 @@ class Session final : public HttpResponder {
   template <typename Start>
   bool Write(Start start) {
     const auto deadline = HttpDeadline::In(options_.write_timeout);
-    return socket_.Wait("writing", deadline, start).has_value();
+    if (socket_.Wait("writing", deadline, start)) return true;
+    MutexLock lock(mutex_);
+    gone_.request_stop();
+    return false;
   }
 
   // What the client still sends is read and dropped for a moment: closing with unread bytes would
@@ -277,6 +282,7 @@ class Session final : public HttpResponder {
   mutable Mutex mutex_;
   std::stop_source gone_ GUARDED_BY(mutex_);  // of the request that is being answered
   bool answering_ GUARDED_BY(mutex_) = false;
+  int handle_ GUARDED_BY(mutex_) = -1;  // the socket's, as it was when answering began
   bool waiting_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::atomic<bool> done_{false};
