@@ -50,7 +50,8 @@ using FindNeighbours =
 
 // Chooses windows. Anchors are drawn when the user has twice as many facts as the longest holds
 // (before that the facts right before the episode serve), and drawn anew when the history has grown
-// four times. Of several anchors those that hold a fact of the episode itself do not stand before it.
+// four times. Of several anchors those that hold a fact of the episode itself do not stand before
+// it.
 class WindowChooser {
  public:
   WindowChooser(FactStore& store, WindowStrategy strategy, FindNeighbours neighbours)
