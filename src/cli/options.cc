@@ -167,7 +167,8 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
       ->check(count)
       ->type_name("N");
   Add(root, "--window", options->window,
-      "What facts are encoded behind: anchor(N), window(N), session, neighbours(N) or isolated")
+      "What facts are encoded behind: anchor(N), window(N), session, neighbours(N) or isolated; "
+      "anchor(N+M): behind each of two, and the mean is kept")
       ->capture_default_str()
       ->group(prompt)
       ->type_name("KIND");
