@@ -1,7 +1,7 @@
 // How fast facts are remembered, without a language model: durable single adds, bulk adds, and what
 // memory that takes.
 //
-//   add_facts [--single N] [--bulk N] [--embedder own|libllama|none] [--dir DIR]
+//   add_facts [--single N] [--bulk N] [--embedder own|float|libllama|none] [--dir DIR]
 //
 // `none` gives every text a vector without a model, to see what all the rest costs.
 #include <fmt/format.h>
@@ -57,8 +57,10 @@ class NoEmbedder final : public Embedder {
 Result<std::unique_ptr<Embedder>> MakeEmbedder(const std::string& kind) {
   if (kind == "none") return std::make_unique<NoEmbedder>();
   const char* model = std::getenv("INFERSCALE_EMBED_MODEL");
-  return OpenLlamaEmbedder(
-      {.model_path = model == nullptr ? "" : model, .own_kernels = kind == "own"});
+  const std::map<std::string, BertArithmetic> kinds = {{"own", BertArithmetic::kFastest},
+                                                       {"float", BertArithmetic::kFloat},
+                                                       {"libllama", BertArithmetic::kLibllama}};
+  return OpenLlamaEmbedder({.model_path = model == nullptr ? "" : model, .bert = kinds.at(kind)});
 }
 
 // Tokens of a fact as the embedder reads it, the two that stand around it included.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "embed/bert_kernels.cc"
@@ -101,6 +102,43 @@ void ApplyLinearImpl(const BertLinear& linear, const float* x, size_t rows,
   }
 }
 
+RowCode CodeRow(const float* HWY_RESTRICT x, size_t in, uint8_t* HWY_RESTRICT codes) {
+  const Tag d;
+  const hn::Rebind<uint8_t, Tag> bytes;
+  const size_t lanes = hn::Lanes(d);
+  Vec low = hn::Zero(d);  // so that zero has a code of its own
+  Vec high = hn::Zero(d);
+  for (size_t i = 0; i < in; i += lanes) {
+    low = hn::Min(low, hn::LoadU(d, x + i));
+    high = hn::Max(high, hn::LoadU(d, x + i));
+  }
+  const float least = hn::GetLane(hn::MinOfLanes(d, low));
+  const float range = hn::GetLane(hn::MaxOfLanes(d, high)) - least;
+  const float inverse = range > 0 ? 255 / range : 0;
+  const float zero = std::nearbyint(-least * inverse);
+  for (size_t i = 0; i < in; i += lanes) {
+    const Vec code = hn::MulAdd(hn::LoadU(d, x + i), hn::Set(d, inverse), hn::Set(d, zero));
+    hn::StoreU(hn::DemoteTo(bytes, hn::NearestInt(code)), bytes, codes + i);
+  }
+  return {range / 255, static_cast<int32_t>(zero)};
+}
+
+void ApplyBytesImpl(const BertLinear& linear, const float* x, size_t rows,
+                    BertActivation activation, float* y) {
+  const size_t in = linear.in();
+  const auto codes = MakeAligned<uint8_t>(rows * in);
+  std::vector<RowCode> row_codes(rows);
+  for (size_t row = 0; row < rows; ++row) {
+    row_codes[row] = CodeRow(x + row * in, in, codes.get() + row * in);
+  }
+  ByteProduct(linear.bytes(), linear.bias(), codes.get(), row_codes, y);
+  const Tag d;
+  for (size_t i = 0; activation == BertActivation::kGelu && i < rows * linear.out();
+       i += hn::Lanes(d)) {
+    hn::StoreU(Gelu(d, hn::LoadU(d, y + i)), d, y + i);
+  }
+}
+
 void AddAndNormImpl(float* x, const float* add, size_t rows, std::span<const float> gain,
                     std::span<const float> bias, float epsilon) {
   const Tag d;
@@ -193,15 +231,19 @@ HWY_AFTER_NAMESPACE();
 namespace inferscale {
 
 HWY_EXPORT(ApplyLinearImpl);
+HWY_EXPORT(ApplyBytesImpl);
 HWY_EXPORT(AddAndNormImpl);
 HWY_EXPORT(AttendAllImpl);
 
-BertLinear::BertLinear(std::span<const float> weights, std::span<const float> bias)
-    : in_(weights.size() / bias.size()),
-      out_(bias.size()),
-      packed_(MakeFloats(weights.size())),
-      bias_(MakeFloats(bias.size())) {
+BertLinear::BertLinear(std::span<const float> weights, std::span<const float> bias,
+                       BertPrecision precision)
+    : in_(weights.size() / bias.size()), out_(bias.size()), bias_(MakeAligned<float>(bias.size())) {
   std::copy(bias.begin(), bias.end(), bias_.get());
+  if (precision == BertPrecision::kByte) {
+    bytes_ = ByteMatrix(weights, out_);
+    return;
+  }
+  packed_ = MakeAligned<float>(weights.size());
   for (size_t o = 0; o < out_; ++o) {
     float* column = packed_.get() + o / kBertPanel * in_ * kBertPanel + o % kBertPanel;
     for (size_t i = 0; i < in_; ++i) column[i * kBertPanel] = weights[o * in_ + i];
@@ -210,7 +252,11 @@ BertLinear::BertLinear(std::span<const float> weights, std::span<const float> bi
 
 void ApplyLinear(const BertLinear& linear, const float* x, size_t rows, BertActivation activation,
                  float* y) {
-  HWY_DYNAMIC_DISPATCH(ApplyLinearImpl)(linear, x, rows, activation, y);
+  if (linear.bytes().empty()) {
+    HWY_DYNAMIC_DISPATCH(ApplyLinearImpl)(linear, x, rows, activation, y);
+  } else {
+    HWY_DYNAMIC_DISPATCH(ApplyBytesImpl)(linear, x, rows, activation, y);
+  }
 }
 
 void AddAndNorm(float* x, const float* add, size_t rows, std::span<const float> gain,

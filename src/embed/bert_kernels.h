@@ -2,51 +2,53 @@
 //
 // Why not libllama's: its product of two matrices sums across vector lanes at the end of every dot
 // product, and with rows of 384 elements that is half of the work. Here weights are packed so that
-// lanes are output columns.
+// lanes are output columns. Where the processor multiplies bytes (AVX-512 VNNI), weights and what
+// they are multiplied with become 8 bits: four times the products an instruction.
 #ifndef INFERSCALE_EMBED_BERT_KERNELS_H_
 #define INFERSCALE_EMBED_BERT_KERNELS_H_
 
 #include <cstddef>
-#include <memory>
-#include <new>
 #include <span>
+
+#include "embed/aligned_buffer.h"
+#include "embed/byte_product.h"
 
 namespace inferscale {
 
-// Floats of undefined value that begin a cache line, so that no vector lies across two.
-struct FloatBufferDeleter {
-  void operator()(float* data) const { ::operator delete[](data, std::align_val_t{64}); }
-};
-using FloatBuffer = std::unique_ptr<float[], FloatBufferDeleter>;
-inline FloatBuffer MakeFloats(size_t count) {
-  return FloatBuffer(
-      static_cast<float*>(::operator new[](count * sizeof(float), std::align_val_t{64})));
-}
-
 // Sizes of rows, of heads and of outputs must be multiples of this.
-constexpr size_t kBertPanel = 32;
+constexpr size_t kBertPanel = ByteMatrix::kPanel;
+
+enum class BertPrecision { kFloat, kByte };
+inline BertPrecision FastestPrecision() {
+  return HasByteProduct() ? BertPrecision::kByte : BertPrecision::kFloat;
+}
 
 // y = x W^T + b, for weights [out][in] as checkpoints have them.
 class BertLinear {
  public:
   BertLinear() = default;
-  BertLinear(std::span<const float> weights, std::span<const float> bias);
+  // For bytes `in` must be a multiple of ByteMatrix::kGroup, and HasByteProduct().
+  BertLinear(std::span<const float> weights, std::span<const float> bias, BertPrecision precision);
 
   size_t in() const { return in_; }
   size_t out() const { return out_; }
-  const float* panel(size_t number) const { return packed_.get() + number * in_ * kBertPanel; }
   const float* bias() const { return bias_.get(); }
+  // One of them is there.
+  const float* panel(size_t number) const { return packed_.get() + number * in_ * kBertPanel; }
+  const ByteMatrix& bytes() const { return bytes_; }
 
  private:
   size_t in_ = 0;
   size_t out_ = 0;
-  FloatBuffer packed_;  // [out / kBertPanel][in][kBertPanel]
-  FloatBuffer bias_;
+  AlignedBuffer<float> bias_;
+  AlignedBuffer<float> packed_;  // [out / kBertPanel][in][kBertPanel]
+  ByteMatrix bytes_;
 };
 
 enum class BertActivation { kNone, kGelu };  // GELU in its tanh form, as libllama has it
 
-// x [rows][in] to y [rows][out].
+// x [rows][in] to y [rows][out]. As bytes, each row of x is x ~ scale * (code - zero), with scale
+// and zero from its own extremes.
 void ApplyLinear(const BertLinear& linear, const float* x, size_t rows, BertActivation activation,
                  float* y);
 

@@ -122,6 +122,8 @@ struct TokenRows {
 
 class Bert final : public BertModel {
  public:
+  explicit Bert(BertPrecision precision) : precision_(precision) {}
+
   static bool IsOne(GgufFile& file) { return file.String("general.architecture") == "bert"; }
 
   // False if the file is not all that this code knows.
@@ -170,10 +172,10 @@ class Bert final : public BertModel {
       longest = std::max(longest, text.size());
     }
     const size_t padded = (longest + kBertPanel - 1) / kBertPanel * kBertPanel;
-    const auto x = MakeFloats(rows * dims_);
-    const auto wide = MakeFloats(rows * std::max(ffn_, 3 * dims_));
-    const auto other = MakeFloats(rows * dims_);
-    const auto scratch = MakeFloats((dims_ / heads_ + 1) * padded);
+    const auto x = MakeAligned<float>(rows * dims_);
+    const auto wide = MakeAligned<float>(rows * std::max(ffn_, 3 * dims_));
+    const auto other = MakeAligned<float>(rows * dims_);
+    const auto scratch = MakeAligned<float>((dims_ / heads_ + 1) * padded);
     EmbedTokens(texts, x.get(), other.get());
     AddAndNorm(x.get(), other.get(), rows, after_embedding_.gain, after_embedding_.bias, epsilon_);
     for (const Layer& layer : layers_) {
@@ -199,8 +201,8 @@ class Bert final : public BertModel {
     return {file.Floats(name + ".weight", 1, dims_), file.Floats(name + ".bias", 1, dims_)};
   }
 
-  static BertLinear ReadLinear(GgufFile& file, std::span<const std::string> names, size_t out,
-                               size_t in) {
+  BertLinear ReadLinear(GgufFile& file, std::span<const std::string> names, size_t out,
+                        size_t in) const {
     std::vector<float> weights;
     std::vector<float> bias;
     for (const std::string& name : names) {
@@ -210,7 +212,7 @@ class Bert final : public BertModel {
       weights.insert(weights.end(), w.begin(), w.end());
       bias.insert(bias.end(), b.begin(), b.end());
     }
-    return {weights, bias};
+    return {weights, bias, precision_};
   }
 
   Layer ReadLayer(GgufFile& file, const std::string& at) const {
@@ -255,6 +257,7 @@ class Bert final : public BertModel {
     return vectors;
   }
 
+  const BertPrecision precision_;
   size_t dims_ = 0;
   size_t heads_ = 0;
   size_t ffn_ = 0;
@@ -269,11 +272,12 @@ class Bert final : public BertModel {
 
 }  // namespace
 
-std::unique_ptr<BertModel> BertModel::Load(const std::string& path, size_t max_tokens) {
+std::unique_ptr<BertModel> BertModel::Load(const std::string& path, size_t max_tokens,
+                                           BertPrecision precision) {
   // The tensors of what is no BERT may be many gigabytes.
   if (GgufFile head(path, /*with_tensors=*/false); !Bert::IsOne(head)) return nullptr;
   GgufFile file(path, /*with_tensors=*/true);
-  auto model = std::make_unique<Bert>();
+  auto model = std::make_unique<Bert>(precision);
   if (!model->Read(file, max_tokens)) return nullptr;
   return model;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "embed/bert_kernels.h"
 
 namespace inferscale {
 
@@ -19,7 +20,8 @@ class BertModel {
 
   // Reads a GGUF. Null if it is some other model than this code knows, down to its pooling, or
   // can't be read. Texts may have `max_tokens` at most, or fewer if the model has fewer positions.
-  static std::unique_ptr<BertModel> Load(const std::string& path, size_t max_tokens);
+  static std::unique_ptr<BertModel> Load(const std::string& path, size_t max_tokens,
+                                         BertPrecision precision);
 
   virtual uint32_t dims() const = 0;
   virtual size_t max_tokens() const = 0;

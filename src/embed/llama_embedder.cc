@@ -265,8 +265,11 @@ Result<std::unique_ptr<Embedder>> OpenLlamaEmbedder(const LlamaEmbedderOptions& 
   const int threads = options.threads > 0
                           ? options.threads
                           : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  std::unique_ptr<BertModel> bert =
-      options.own_kernels ? BertModel::Load(path, kMaxContext) : nullptr;
+  std::unique_ptr<BertModel> bert;
+  if (options.bert != BertArithmetic::kLibllama) {
+    const bool fastest = options.bert == BertArithmetic::kFastest;
+    bert = BertModel::Load(path, kMaxContext, fastest ? FastestPrecision() : BertPrecision::kFloat);
+  }
   INFERSCALE_ASSIGN(ModelPtr model, LoadModel(path, /*vocab_only=*/bert != nullptr));
   std::unique_ptr<TextEncoder> encoder;
   if (bert != nullptr) {

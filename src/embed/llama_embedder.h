@@ -11,10 +11,17 @@
 
 namespace inferscale {
 
+// How BERT is computed. Vectors of one model by all three are near enough to be mixed.
+enum class BertArithmetic {
+  kFastest,   // our kernels: products of bytes where the processor has them, else of floats
+  kFloat,     // our kernels with floats
+  kLibllama,  // to compare
+};
+
 struct LlamaEmbedderOptions {
-  std::string model_path;   // GGUF of a model that pools its tokens to one vector
-  int threads = 0;          // 0: as many as the machine has
-  bool own_kernels = true;  // false: all through libllama, to compare
+  std::string model_path;  // GGUF of a model that pools its tokens to one vector
+  int threads = 0;         // 0: as many as the machine has
+  BertArithmetic bert = BertArithmetic::kFastest;
 };
 
 // Texts are cut at the model's context or 512 tokens, whichever is less. The identity is a hash of

@@ -56,9 +56,52 @@ TEST_F(BertKernelsTest, LinearIsTheProductRowByRow) {
       }
     }
     std::vector<float> y(rows * out);
-    ApplyLinear(BertLinear(weights, bias), x.data(), rows,
+    ApplyLinear(BertLinear(weights, bias, BertPrecision::kFloat), x.data(), rows,
                 gelu ? BertActivation::kGelu : BertActivation::kNone, y.data());
     ExpectNear(y, expected, 1e-3);
+  }
+}
+
+// Values are off by what their codes are coarse: the error of a sum of `in` products of values near
+// 1, of which a weight's is up to 1 / 254 of its row's greatest and x's 1 / 510 of its row's range.
+TEST_F(BertKernelsTest, LinearOfBytesIsNearTheProduct) {
+  if (!HasByteProduct()) GTEST_SKIP() << "no products of bytes on this processor";
+  for (int round = 0; round < 40; ++round) {
+    const size_t in = kBertPanel * Between(1, 12);
+    const size_t out = kBertPanel * Between(1, 4);
+    const size_t rows = Between(1, 40);
+    const BertActivation activation =
+        round % 2 == 1 ? BertActivation::kGelu : BertActivation::kNone;
+    const std::vector<float> weights = Floats(in * out), bias = Floats(out);
+    std::vector<float> x = Floats(rows * in);
+    for (float& value : x) value += static_cast<float>(round % 3);  // zero is not in the middle
+    std::fill_n(x.begin(), in, round % 5 == 0 ? 0.0F : 1.0F);       // a row without a range
+    std::vector<float> floats(rows * out), bytes(rows * out);
+    ApplyLinear(BertLinear(weights, bias, BertPrecision::kFloat), x.data(), rows, activation,
+                floats.data());
+    ApplyLinear(BertLinear(weights, bias, BertPrecision::kByte), x.data(), rows, activation,
+                bytes.data());
+    const double tolerance = 0.15 * std::sqrt(static_cast<double>(in));
+    ExpectNear(bytes, {floats.begin(), floats.end()}, tolerance);
+  }
+}
+
+TEST_F(BertKernelsTest, ByteProductIsThePlainOne) {
+  if (!HasByteProduct()) GTEST_SKIP() << "no products of bytes on this processor";
+  for (int round = 0; round < 40; ++round) {
+    const size_t in = ByteMatrix::kGroup * Between(1, 400);
+    const size_t out = ByteMatrix::kPanel * Between(1, 4);
+    const size_t rows = Between(1, 40);
+    const std::vector<float> bias = Floats(out);
+    const ByteMatrix weights(Floats(in * out), out);
+    std::vector<uint8_t> x(rows * in);
+    for (uint8_t& code : x) code = round % 4 == 0 ? 255 : static_cast<uint8_t>(Between(0, 255));
+    std::vector<RowCode> codes(rows);
+    for (RowCode& code : codes) code = {0.01F, static_cast<int32_t>(Between(0, 255))};
+    std::vector<float> plain(rows * out), fast(rows * out);
+    PlainByteProduct(weights, bias.data(), x.data(), codes, plain.data());
+    ByteProduct(weights, bias.data(), x.data(), codes, fast.data());
+    ExpectNear(fast, {plain.begin(), plain.end()}, 1e-2);
   }
 }
 
