@@ -41,7 +41,9 @@ def measure_floor(args: argparse.Namespace) -> Result:
         return await client.request("GET", "/health/live")
 
     with serving(args.data, args.serve) as gateway:
-        load = asyncio.run(drive(gateway.port, args.clients, args.seconds, ask, args.warm))
+        load = asyncio.run(
+            drive(gateway.port, args.clients, args.seconds, ask, args.warm, args.rate)
+        )
     return load.summary()
 
 
@@ -53,7 +55,9 @@ def measure_add(args: argparse.Namespace) -> Result:
         return await client.request("POST", "/memories", body)
 
     with nothing_encodes(args.data), serving(args.data, args.serve) as gateway:
-        load = asyncio.run(drive(gateway.port, args.clients, args.seconds, ask, args.warm))
+        load = asyncio.run(
+            drive(gateway.port, args.clients, args.seconds, ask, args.warm, args.rate)
+        )
         return {**load.summary(), "memory_mib": gateway.memory_mib()}
 
 
@@ -72,7 +76,9 @@ def measure_search(args: argparse.Namespace) -> Result:
         return status, data
 
     with nothing_encodes(args.data), serving(args.data, args.serve) as gateway:
-        load = asyncio.run(drive(gateway.port, args.clients, args.seconds, ask, args.warm))
+        load = asyncio.run(
+            drive(gateway.port, args.clients, args.seconds, ask, args.warm, args.rate)
+        )
         return {
             "users": args.users,
             "facts_per_user": args.facts,
@@ -231,9 +237,18 @@ def parse(words: list[str]) -> argparse.Namespace:
         for option, value in defaults.items():
             sub.add_argument(f"--{option}", type=type(value), default=value, help=f"({value})")
 
-    command("floor", measure_floor, clients=64, seconds=10.0, warm=1.0)
-    command("add", measure_add, clients=64, seconds=30.0, warm=3.0)
-    command("search", measure_search, clients=64, seconds=30.0, warm=3.0, users=1000, facts=50)
+    command("floor", measure_floor, clients=64, seconds=10.0, warm=1.0, rate=0.0)
+    command("add", measure_add, clients=64, seconds=30.0, warm=3.0, rate=0.0)
+    command(
+        "search",
+        measure_search,
+        clients=64,
+        seconds=30.0,
+        warm=3.0,
+        users=1000,
+        facts=50,
+        rate=0.0,
+    )
     command("delete", measure_delete, facts=800)
     command("chat", measure_chat, facts=50, questions=100, mode="kv")
     command("streams", measure_streams, streams=200, seconds=20.0, every=0.05)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -94,9 +95,14 @@ class Load:
         self.seconds = 0.0
         self.cpu_seconds = 0.0
 
-    async def timed(self, request: Awaitable[tuple[int, bytes]]) -> bytes | None:
-        """The answer, or nothing if there was none or it was an error; both are counted."""
-        began = time.perf_counter()
+    async def timed(
+        self, request: Awaitable[tuple[int, bytes]], due: float | None = None
+    ) -> bytes | None:
+        """The answer, or nothing if there was none or it was an error; both are counted.
+
+        Time counts from `due`, when the request should have been sent, if that is given.
+        """
+        began = time.perf_counter() if due is None else due
         try:
             status, data = await request
         except _NO_ANSWER as error:
@@ -141,17 +147,29 @@ async def drive(
     seconds: float,
     ask: Callable[[int, Client], Awaitable[tuple[int, bytes]]],
     warm_seconds: float = 0,
+    rate: float = 0,
 ) -> Load:
-    """Each client asks as soon as it is answered; what the warm-up brings is not counted."""
+    """Each client asks as soon as it is answered; what the warm-up brings is not counted.
+
+    With a rate, all clients together ask so often a second, at random times (exponential gaps),
+    and a request that had to wait for its client's last one counts from when it was due.
+    """
     if warm_seconds > 0:
-        await drive(port, clients, warm_seconds, ask)
+        await drive(port, clients, warm_seconds, ask, rate=rate)
     load = Load()
     began, began_cpu = time.perf_counter(), time.process_time()
 
     async def run(number: int) -> None:
         client = Client(port)
+        gaps = random.Random(number)
+        due = began
         while time.perf_counter() - began < seconds:
-            await load.timed(ask(number, client))
+            if rate > 0:
+                due += gaps.expovariate(rate / clients)
+                if due >= began + seconds:
+                    break
+                await asyncio.sleep(due - time.perf_counter())
+            await load.timed(ask(number, client), due if rate > 0 else None)
         client.close()
 
     await asyncio.gather(*(run(number) for number in range(clients)))
