@@ -194,7 +194,7 @@ std::unordered_set<int64_t> AppImpl::Excluded(const AskRequest& request, const R
 Result<MemoryMode> AppImpl::ModeFor(const AskRequest& request, size_t facts, bool first_turn) {
   if (request.mode != MemoryMode::kAuto) return request.mode;
   // What a conversation holds stands before a later turn's facts, as a window does.
-  if (first_turn && facts < options_.auto_facts) return MemoryMode::kText;
+  if (first_turn && facts < request.auto_facts) return MemoryMode::kText;
   INFERSCALE_ASSIGN(const auto verdict, Verdict());
   return verdict && !verdict->passed ? MemoryMode::kText : MemoryMode::kKv;
 }

@@ -64,9 +64,6 @@ struct AppOptions {
   WindowStrategy window;
   uint32_t episode_facts = 3;
   ComposeOptions compose;
-  // What mode auto takes as too few to inject: few facts are quick to compute, and their KV comes
-  // less near to it (docs/quality.md).
-  uint32_t auto_facts = 15;
 };
 
 // What has to be opened: adding needs no language model, listing no model at all.
@@ -74,7 +71,7 @@ enum class Need : uint8_t { kFacts, kSearch, kAnswer };
 
 // How memory reaches the model: as KV where there is KV; as text, the same composition computed
 // whole; not at all; or as is better: text if the quality gate failed KV for this model and these
-// settings, or a prompt has fewer than AppOptions::auto_facts facts, else KV.
+// settings, or a prompt has fewer than AskRequest::auto_facts facts, else KV.
 enum class MemoryMode : uint8_t { kKv, kText, kNone, kAuto };
 std::string_view MemoryModeName(MemoryMode mode);  // "kv", "text", "none", "auto"
 Result<MemoryMode> ParseMemoryMode(std::string_view name);
@@ -93,6 +90,9 @@ struct AskRequest {
   // it begins, or begins anew.
   std::vector<PastTurn> before{};
   MemoryMode mode = MemoryMode::kKv;
+  // What mode auto takes as too few to inject: few facts are quick to compute, and their KV comes
+  // less near to it (docs/quality.md).
+  uint32_t auto_facts = 15;
   ComposeOptions compose;
   Sampling sampling;
   const Filter* filter = nullptr;

@@ -43,42 +43,82 @@ int ReportParse(const CLI::App& root, const CLI::ParseError& error) {
   return kExitUsage;
 }
 
-int Main(int argc, char** argv) {
-  Options options;
-  CLI::App root(
-      "Memory for language models: facts are stored as the model's own KV and injected, "
-      "so that only the question has to be read.",
-      "inferscale");
-  UseHouseHelp(root);
-  root.set_version_flag("--version", std::string("inferscale " INFERSCALE_VERSION));
-  root.require_subcommand(1);
-  AddGlobalOptions(root, &options);
-  const std::vector<Verb> verbs = {
-      AddVerb(root),    ImportVerb(root),  ExportVerb(root),    SearchVerb(root),
-      ListVerb(root),   GetVerb(root),     UpdateVerb(root),    DeleteVerb(root),
-      ForgetVerb(root), BackupVerb(root),  HistoryVerb(root),   AskVerb(root),
-      ChatVerb(root),   EncodeVerb(root),  StatsVerb(root),     DoctorVerb(root),
-      VerifyVerb(root), CompactVerb(root), BenchTtftVerb(root), BenchScoreVerb(root),
-      DemoVerb(root),   ServeVerb(root),   KeysVerb(root),      QuotaVerb(root),
-      McpVerb(root)};
-  root.footer(
-      "First steps:\n"
-      "  inferscale add \"Ana moved to Lisbon in May.\" --speaker Ana\n"
-      "  inferscale import chat.jsonl\n"
-      "  inferscale ask \"Where does Ana live?\" --explain\n"
-      "\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 130 interrupted.");
+// Options and verbs point into each other.
+class CommandLine {
+ public:
+  CommandLine()
+      : root_(
+            "Memory for language models: facts are stored as the model's own KV and injected, "
+            "so that only the question has to be read.",
+            "inferscale") {
+    UseHouseHelp(root_);
+    root_.set_version_flag("--version", std::string("inferscale " INFERSCALE_VERSION));
+    root_.require_subcommand(1);
+    AddGlobalOptions(root_, &options_);
+    verbs_ = {AddVerb(root_),       ImportVerb(root_),
+              ExportVerb(root_),    SearchVerb(root_),
+              ListVerb(root_),      GetVerb(root_),
+              UpdateVerb(root_),    DeleteVerb(root_),
+              ForgetVerb(root_),    BackupVerb(root_),
+              HistoryVerb(root_),   AskVerb(root_),
+              ChatVerb(root_),      EncodeVerb(root_),
+              StatsVerb(root_),     DoctorVerb(root_),
+              VerifyVerb(root_),    CompactVerb(root_),
+              BenchTtftVerb(root_), BenchScoreVerb(root_),
+              DemoVerb(root_),      ServeVerb(root_, &options_),
+              KeysVerb(root_),      QuotaVerb(root_),
+              McpVerb(root_)};
+    root_.footer(
+        "First steps:\n"
+        "  inferscale add \"Ana moved to Lisbon in May.\" --speaker Ana\n"
+        "  inferscale import chat.jsonl\n"
+        "  inferscale ask \"Where does Ana live?\" --explain\n"
+        "\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 130 interrupted.");
+  }
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  // Throws CLI::ParseError.
+  Status Parse(int argc, char** argv) {
+    root_.parse(argc, argv);
+    return FinishOptions(root_, &options_);
+  }
+
+  CLI::App& root() { return root_; }
+  Options& options() { return options_; }
+  const std::vector<Verb>& verbs() const { return verbs_; }
+
+ private:
+  Options options_;
+  CLI::App root_;
+  std::vector<Verb> verbs_;
+};
+
+Result<Options> ReadAgain(int argc, char** argv) {
+  CommandLine line;
   try {
-    root.parse(argc, argv);
+    INFERSCALE_TRY(line.Parse(argc, argv));
+  } catch (const CLI::ParseError& error) {  // the environment does not change, but who knows
+    return Fail(Code::kInvalid, "{}", error.what());
+  }
+  return line.options();
+}
+
+int Main(int argc, char** argv) {
+  CommandLine line;
+  try {
+    if (const Status status = line.Parse(argc, argv); !status) {
+      Say(status.error().message);
+      return kExitUsage;
+    }
   } catch (const CLI::ParseError& error) {
-    return ReportParse(root, error);
+    return ReportParse(line.root(), error);
   }
-  if (const Status status = FinishOptions(root, &options); !status) {
-    Say(status.error().message);
-    return kExitUsage;
-  }
+  Options& options = line.options();
+  options.read_again = [=] { return ReadAgain(argc, argv); };
   SetUpLog(options.verbose);
   CatchInterrupt();
-  for (const Verb& verb : verbs) {
+  for (const Verb& verb : line.verbs()) {
     if (!verb.command->parsed()) continue;
     const Result<int> code = verb.run(options);
     // What was printed before an error still has to reach its reader.

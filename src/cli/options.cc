@@ -38,15 +38,24 @@ std::string HomeFolder(const char* variable, std::string_view fallback) {
 // Options that make no sense in a file.
 bool InFile(const std::string& key) { return key != "config" && key != "help" && key != "version"; }
 
+// The command that a file's key is of: the verb that its section names, or all of them.
+CLI::App* CommandOf(CLI::App& root, const CLI::ConfigItem& item) {
+  if (item.parents.empty()) return &root;
+  const auto named = root.get_subcommands([&](const CLI::App* verb) {
+    return item.parents.size() == 1 && verb->get_name() == item.parents.front();
+  });
+  return named.empty() ? nullptr : named.front();
+}
+
 Status ApplyItem(CLI::App& root, const std::string& path, const CLI::ConfigItem& item) {
-  CLI::Option* option = item.parents.empty() && InFile(item.name)
-                            ? root.get_option_no_throw("--" + item.name)
-                            : nullptr;
+  CLI::App* command = InFile(item.name) ? CommandOf(root, item) : nullptr;
+  CLI::Option* option =
+      command == nullptr ? nullptr : command->get_option_no_throw("--" + item.name);
   if (option == nullptr) {
     return Fail(Code::kInvalid, "{}: unknown key '{}'; see inferscale --help for the names", path,
                 item.fullname());
   }
-  if (option->count() > 0) return {};
+  if (option->count() > 0 || !(command == &root || command->parsed())) return {};
   const bool many = option->get_items_expected_max() > 1;
   if (item.inputs.size() != 1 && !many) {
     return Fail(Code::kInvalid, "{}: '{}' takes one value; put text with spaces in quotes", path,
@@ -78,7 +87,22 @@ Status ApplyFile(CLI::App& root, const std::string& path) {
   return {};
 }
 
+void NoteGiven(const CLI::App& command, std::map<std::string, std::string>* given) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0) continue;
+    std::string& values = (*given)[option->get_name()];
+    for (const std::string& value : option->results()) values += value + "\n";
+  }
+}
+
 }  // namespace
+
+AskRequest Options::Request() const {
+  AskRequest request;
+  request.compose = app.compose;
+  request.auto_facts = auto_facts;
+  return request;
+}
 
 Scope Options::QueryScope() const {
   Scope query = scope;
@@ -133,7 +157,8 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
       ->group(places)
       ->type_name("KEY");
   root.add_option("--config", options->config,
-                  "TOML file with any of these options, named as here without the dashes "
+                  "TOML file with any of these options, named as here without the dashes; a verb's "
+                  "own under [VERB] "
                   "(default: ~/.config/inferscale.toml if it exists)")
       ->envname("INFERSCALE_CONFIG")
       ->group(places)
@@ -161,7 +186,7 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
       ->group(prompt)
       ->check(count)
       ->type_name("N");
-  Add(root, "--auto-facts", app.auto_facts,
+  Add(root, "--auto-facts", options->auto_facts,
       "Mode auto injects no KV into a prompt of fewer facts than N")
       ->group(prompt)
       ->check(count)
@@ -226,8 +251,11 @@ Status FinishOptions(CLI::App& root, Options* options) {
   if (!options->config.empty()) {
     INFERSCALE_TRY(ApplyFile(root, options->config));
   } else if (std::filesystem::exists(DefaultConfigFile())) {
-    INFERSCALE_TRY(ApplyFile(root, DefaultConfigFile()));
+    options->config = DefaultConfigFile();
+    INFERSCALE_TRY(ApplyFile(root, options->config));
   }
+  NoteGiven(root, &options->given);
+  for (const CLI::App* verb : root.get_subcommands()) NoteGiven(*verb, &options->given);
   for (const auto& [name, value] :
        {std::pair("--tenant", &options->scope.tenant), std::pair("--user", &options->scope.user),
         std::pair("--agent", &options->scope.agent), std::pair("--run", &options->scope.run)}) {

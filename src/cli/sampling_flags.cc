@@ -26,7 +26,7 @@ void AddModeFlag(CLI::App* command, MemoryMode* mode) {
       ->add_option(
           "--mode", *mode,
           "Memory as kv (injected), as text (the same prompt, prefilled), none, or auto: kv "
-          "unless inferscale verify has failed it")
+          "unless there are few facts (--auto-facts) or inferscale verify has failed it")
       ->transform(CLI::CheckedTransformer(modes))
       ->type_name("MODE")
       ->default_str("auto");

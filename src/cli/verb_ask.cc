@@ -31,11 +31,10 @@ Result<int> Run(const Args& args, const Options& options) {
   if (options.scope.user == "*") return Fail(Code::kInvalid, "ask needs one --user, not '*'");
   INFERSCALE_ASSIGN(const Filter filter, ParseFilterFlag(args.filter));
   INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kAnswer));
-  AskRequest request;
+  AskRequest request = options.Request();
   request.scope = options.scope;
   request.question = args.question;
   request.mode = args.mode;
-  request.compose = options.app.compose;
   request.sampling = args.sampling;
   request.filter = &filter;
   INFERSCALE_ASSIGN(const Answer answer, app->Ask(request, [&](const AnswerPiece& piece) {

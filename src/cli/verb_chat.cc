@@ -99,11 +99,10 @@ class Chat {
       Say(valid.error().message);
       return {};
     }
-    AskRequest request;
+    AskRequest request = options_.Request();
     request.scope = options_.scope;
     request.question = question;
     request.mode = args_.mode;
-    request.compose = options_.app.compose;
     request.sampling = args_.sampling;
     request.filter = &filter_;
     auto answer = conversation_->Ask(request, [](const AnswerPiece& piece) {

@@ -78,11 +78,10 @@ class Narrator {
 
 AskRequest MakeRequest(const Args& args, const Options& options, const Scope& scope,
                        const std::string& question, MemoryMode mode) {
-  AskRequest request;
+  AskRequest request = options.Request();
   request.scope = scope;
   request.question = question;
   request.mode = mode;
-  request.compose = options.app.compose;
   if (!options.typed.contains("facts")) request.compose.facts = kFacts;
   request.sampling.max_tokens = args.max_tokens;
   return request;

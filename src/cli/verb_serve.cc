@@ -1,9 +1,15 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "cli/interrupt.h"
@@ -26,9 +32,7 @@ struct Args {
   std::string unix_path;
   TlsFiles tls;
   AuthMode auth = AuthMode::kAuto;
-  uint32_t per_minute = 0;
   uint64_t audit = 0;
-  MemoryMode mode = MemoryMode::kAuto;
 };
 
 // Whoever can reach the address must have a key, unless that is only this machine.
@@ -98,13 +102,88 @@ void SayHello(const Hello& hello, const ModelInfo& model, const Options& options
   Print(Listing(items));
 }
 
-void ReadAgain(HttpServer& server) {
-  if (const Status read = server.Reload(); !read) {
-    Say(fmt::format("{}; what was read before stays in use", read.error().message));
-  } else {
-    Say("certificate and key were read again");
-  }
+AskRequest Defaults(const Options& options) {
+  AskRequest defaults = options.Request();
+  defaults.scope.tenant = options.scope.tenant;
+  defaults.mode = options.serve.mode;
+  return defaults;
 }
+
+// What a running gateway does not need a new start for.
+constexpr std::array<std::string_view, 6> kChangeable = {
+    "--facts", "--fact-tokens", "--plain", "--auto-facts", "--mode", "--per-minute"};
+
+// The names of options that one of the two gives otherwise than the other.
+std::set<std::string> Changed(const Options& before, const Options& after) {
+  std::set<std::string> names;
+  for (const auto& [one, other] : {std::pair(&before, &after), std::pair(&after, &before)}) {
+    for (const auto& [name, value] : one->given) {
+      const auto found = other->given.find(name);
+      if (found == other->given.end() || found->second != value) names.insert(name);
+    }
+  }
+  return names;
+}
+
+// Reads again, when it is told to, what may change while a gateway runs.
+class Reload {
+ public:
+  Reload(const Options& options, Gateway& gateway, Gatekeeper& gatekeeper, HttpServer& server,
+         bool tls)
+      : options_(options), gateway_(gateway), gatekeeper_(gatekeeper), server_(server), tls_(tls) {}
+
+  bool HasFiles() const { return tls_ || !options_.config.empty(); }
+
+  void operator()() {
+    if (tls_) ReadCertificate();
+    if (!options_.config.empty()) ReadSettings();
+  }
+
+ private:
+  void ReadCertificate() {
+    if (const Status read = server_.Reload(); !read) {
+      Say(fmt::format("{}; what was read before stays in use", read.error().message));
+    } else {
+      Say("certificate and key were read again");
+    }
+  }
+
+  void ReadSettings() {
+    auto read = options_.read_again();
+    if (!read) {
+      Say(fmt::format("{}; the settings stay as they were", read.error().message));
+      return;
+    }
+    gateway_.SetDefaults(Defaults(*read));
+    gatekeeper_.SetPerMinute(read->serve.per_minute);
+    std::vector<std::string> used;
+    std::vector<std::string> later;
+    for (const std::string& name : Changed(options_, *read)) {
+      const bool now = std::ranges::find(kChangeable, name) != kChangeable.end();
+      (now ? used : later).push_back(name);
+    }
+    Say(fmt::format("{} was read again; changed: {}", options_.config,
+                    used.empty() ? "nothing" : fmt::format("{}", fmt::join(used, ", "))));
+    if (!later.empty()) {
+      Say(fmt::format("these are taken up by the next start: {}", fmt::join(later, ", ")));
+    }
+    // What needs a new start stays as it was, and is said again the next time.
+    for (const std::string& name : used) {
+      const auto found = read->given.find(name);
+      if (found == read->given.end()) {
+        options_.given.erase(name);
+      } else {
+        options_.given[name] = found->second;
+      }
+    }
+  }
+
+  Options options_;
+  Gateway& gateway_;
+  Gatekeeper& gatekeeper_;
+  HttpServer& server_;
+  const bool tls_;
+};
 
 Result<int> Run(const Args& args, const Options& options) {
   std::error_code ignored;
@@ -116,23 +195,20 @@ Result<int> Run(const Args& args, const Options& options) {
   AppOptions app_options = options.app;
   app_options.audit = args.audit > 0;
   INFERSCALE_ASSIGN(const auto app, OpenApplication(app_options, Need::kAnswer));
-  AskRequest defaults;
-  defaults.scope.tenant = options.scope.tenant;
-  defaults.compose = options.app.compose;
-  defaults.mode = args.mode;
   Gatekeeper gatekeeper(*keys, clock,
                         {.mode = args.auth,
                          .tenant = options.scope.tenant,
                          .any_host = !args.unix_path.empty(),
-                         .per_minute = args.per_minute});
-  Gateway gateway(*app, clock, defaults, &gatekeeper, args.audit);
+                         .per_minute = options.serve.per_minute});
+  Gateway gateway(*app, clock, Defaults(options), &gatekeeper, args.audit);
   INFERSCALE_ASSIGN(const auto server,
                     HttpServer::Listen(ServerOptions(args),
                                        [&](const HttpRequest& request, HttpResponder& responder) {
                                          gateway.Handle(request, responder);
                                        }));
   std::optional<HangupWatch> hangups;
-  if (!args.tls.certificate.empty()) hangups.emplace([&] { ReadAgain(*server); });
+  Reload reload(options, gateway, gatekeeper, *server, !args.tls.certificate.empty());
+  if (reload.HasFiles()) hangups.emplace([&] { reload(); });
   Hello hello;
   hello.url = UrlOf(args, server->port());
   hello.model = gateway.model();
@@ -153,7 +229,7 @@ Result<int> Run(const Args& args, const Options& options) {
 
 }  // namespace
 
-Verb ServeVerb(CLI::App& root) {
+Verb ServeVerb(CLI::App& root, Options* options) {
   auto args = std::make_shared<Args>();
   CLI::App* command =
       AddCommand(root, "serve", "Answer over HTTP, as OpenAI's and Mem0's APIs do, from memory",
@@ -184,7 +260,7 @@ Verb ServeVerb(CLI::App& root) {
                          ->type_name("FILE")
                          ->needs(certificate);
   certificate->needs(key);
-  AddModeFlag(command, &args->mode);
+  AddModeFlag(command, &options->serve.mode);
   const std::map<std::string, AuthMode> modes = {
       {"auto", AuthMode::kAuto}, {"on", AuthMode::kOn}, {"off", AuthMode::kOff}};
   command
@@ -195,7 +271,7 @@ Verb ServeVerb(CLI::App& root) {
       ->type_name("WHEN")
       ->default_str("auto");
   command
-      ->add_option("--per-minute", args->per_minute,
+      ->add_option("--per-minute", options->serve.per_minute,
                    "Requests a minute with one key that has no limit of its own; 0: any number")
       ->type_name("N")
       ->capture_default_str();
@@ -204,7 +280,7 @@ Verb ServeVerb(CLI::App& root) {
                    "Keep on the disk which facts went into the last N answers; 0: of none")
       ->type_name("N")
       ->capture_default_str();
-  return {command, [args](const Options& options) { return Run(*args, options); }};
+  return {command, [args](const Options& given) { return Run(*args, given); }};
 }
 
 }  // namespace inferscale

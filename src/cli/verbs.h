@@ -27,7 +27,7 @@ Verb CompactVerb(CLI::App& root);
 Verb BenchTtftVerb(CLI::App& root);
 Verb BenchScoreVerb(CLI::App& root);  // after BenchTtftVerb
 Verb DemoVerb(CLI::App& root);
-Verb ServeVerb(CLI::App& root);
+Verb ServeVerb(CLI::App& root, Options* options);
 Verb KeysVerb(CLI::App& root);
 Verb QuotaVerb(CLI::App& root);
 Verb McpVerb(CLI::App& root);

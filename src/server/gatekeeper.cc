@@ -49,7 +49,7 @@ std::string_view KeyOf(const HttpRequest& request) {
 }
 
 Gatekeeper::Gatekeeper(KeyStore& keys, const Clock& clock, GatekeeperOptions options)
-    : keys_(keys), clock_(clock), options_(std::move(options)) {}
+    : keys_(keys), clock_(clock), options_(std::move(options)), per_minute_(options_.per_minute) {}
 
 tl::expected<Caller, HttpAnswer> Gatekeeper::Admit(const HttpRequest& request, Access needed) {
   // Who needs no key can't make any either: that would shut everybody else out.
@@ -91,7 +91,7 @@ tl::expected<Caller, HttpAnswer> Gatekeeper::Admit(const HttpRequest& request, A
 }
 
 int64_t Gatekeeper::Wait(const KeyInfo& key) {
-  const uint32_t per_minute = key.spec.per_minute != 0 ? key.spec.per_minute : options_.per_minute;
+  const uint32_t per_minute = key.spec.per_minute != 0 ? key.spec.per_minute : per_minute_.load();
   if (per_minute == 0) return 0;
   constexpr double kMinuteMs = 60'000;
   const int64_t now = clock_.NowMs();

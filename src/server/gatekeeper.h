@@ -2,6 +2,7 @@
 #ifndef INFERSCALE_SERVER_GATEKEEPER_H_
 #define INFERSCALE_SERVER_GATEKEEPER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,6 +42,7 @@ class Gatekeeper {
   tl::expected<Caller, HttpAnswer> Admit(const HttpRequest& request, Access needed);
 
   KeyStore& keys() { return keys_; }
+  void SetPerMinute(uint32_t requests) { per_minute_ = requests; }  // as in the options
 
  private:
   // The seconds until a request of this key is due; 0: now.
@@ -49,6 +51,7 @@ class Gatekeeper {
   KeyStore& keys_;
   const Clock& clock_;
   const GatekeeperOptions options_;
+  std::atomic<uint32_t> per_minute_;
   struct Bucket {
     double tokens = 0;  // requests that may come at once
     int64_t at_ms = 0;  // when that was so

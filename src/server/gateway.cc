@@ -86,12 +86,24 @@ Gateway::Gateway(App& app, const Clock& clock, AskRequest defaults, Gatekeeper* 
       dialogues_(app, app.engine().info().stores_kv ? kDialogues : app.options().slots),
       clock_(clock),
       defaults_(std::move(defaults)),
+      tenant_(defaults_.scope.tenant),
       gatekeeper_(gatekeeper),
       audit_(audit),
       model_(ModelId(app.engine().info())),
       started_ms_(clock.NowMs()),
       add_queue_(clock),
       router_(MakeRoutes()) {}
+
+void Gateway::SetDefaults(AskRequest defaults) {
+  defaults.scope.tenant = tenant_;
+  MutexLock lock(defaults_mutex_);
+  defaults_ = std::move(defaults);
+}
+
+AskRequest Gateway::Defaults() const {
+  MutexLock lock(defaults_mutex_);
+  return defaults_;
+}
 
 std::vector<Route> Gateway::MakeRoutes() {
   const auto answers = [](std::string (Gateway::*body)() const, const Gateway* gateway) {
@@ -118,7 +130,7 @@ std::vector<Route> Gateway::MakeRoutes() {
   const auto append = [&](std::vector<Route> more) {
     std::move(more.begin(), more.end(), std::back_inserter(routes));
   };
-  routes.push_back(CompletionRoute(app_.engine(), clock_, defaults_.sampling));
+  routes.push_back(CompletionRoute(app_.engine(), clock_, Defaults().sampling));
   routes.push_back(EmbeddingRoute(app_.embedder()));
   append(QuotaRoutes(app_));
   if (app_.audit() != nullptr) routes.push_back(AuditRoute(*app_.audit()));
@@ -151,7 +163,7 @@ const Route* Gateway::Answer(const HttpRequest& request, HttpResponder& responde
     const Route* route = match->route;
     record.method = route->method;
     record.route = route->path;
-    tl::expected<Caller, HttpAnswer> caller = Caller{defaults_.scope.tenant, Access::kWrite, {}};
+    tl::expected<Caller, HttpAnswer> caller = Caller{tenant_, Access::kWrite, {}};
     if (gatekeeper_ != nullptr) caller = gatekeeper_->Admit(request, route->access);
     if (!caller) {
       responder.Send(caller.error());
@@ -188,7 +200,7 @@ void Gateway::Dispatch(const Route& route, const Call& call, HttpResponder& resp
 }
 
 void Gateway::Chat(const Call& call, HttpResponder& responder) {
-  AskRequest defaults = defaults_;
+  AskRequest defaults = Defaults();
   defaults.scope.tenant = call.caller.tenant;
   auto chat = ParseChatRequest(call.request.body, defaults);
   if (!chat) return SendError(chat.error(), responder);
@@ -277,7 +289,7 @@ HttpAnswer Gateway::Numbers() {
 }
 
 HttpAnswer Gateway::Ready() {
-  const auto read = app_.facts().Generation(defaults_.scope.tenant, {});
+  const auto read = app_.facts().Generation(tenant_, {});
   if (!read) return ErrorAnswer(503, "facts can't be read");
   return {.status = 200, .body = R"({"status":"ok"})"};
 }

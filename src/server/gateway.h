@@ -9,6 +9,7 @@
 #include "app/app.h"
 #include "app/dialogues.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "server/add_queue.h"
 #include "server/gatekeeper.h"
 #include "server/http_server.h"
@@ -29,10 +30,14 @@ class Gateway {
 
   void Handle(const HttpRequest& request, HttpResponder& responder);
 
+  // For requests that come from now on; all but the tenant.
+  void SetDefaults(AskRequest defaults) EXCLUDES(defaults_mutex_);
+
   const std::string& model() const { return model_; }  // as clients name it
   const std::vector<Route>& routes() const { return router_.routes(); }
 
  private:
+  AskRequest Defaults() const EXCLUDES(defaults_mutex_);
   std::vector<Route> MakeRoutes();
   // Fills what a record says of the route and the caller. The route, if there is one.
   const Route* Answer(const HttpRequest& request, HttpResponder& responder, RequestRecord& record);
@@ -49,7 +54,9 @@ class Gateway {
   App& app_;
   Dialogues dialogues_;
   const Clock& clock_;
-  const AskRequest defaults_;
+  mutable Mutex defaults_mutex_;
+  AskRequest defaults_ GUARDED_BY(defaults_mutex_);
+  const std::string tenant_;
   Gatekeeper* const gatekeeper_;
   const uint64_t audit_;
   const std::string model_;

@@ -90,8 +90,9 @@ class GateTest : public testing::Test {
     ASSERT_TRUE(app_->Add(list).has_value());
     ASSERT_TRUE(app_->EncodePending(nullptr, {}).has_value());
   }
-  static AskRequest Question(MemoryMode mode, uint32_t facts) {
+  AskRequest Question(MemoryMode mode, uint32_t facts) const {
     AskRequest request;
+    request.auto_facts = auto_facts_;
     request.scope.user = "ana";
     request.question = "which facts?";
     request.mode = mode;
@@ -113,6 +114,7 @@ class GateTest : public testing::Test {
 
   fs::path dir_;
   AppOptions options_;
+  uint32_t auto_facts_ = AskRequest{}.auto_facts;
   std::shared_ptr<ToyLog> log_ = std::make_shared<ToyLog>();
   std::shared_ptr<Errors> errors_ = std::make_shared<Errors>();
   std::unique_ptr<App> app_;
@@ -187,8 +189,7 @@ TEST_F(GateTest, LeavesNothingBehind) {
 }
 
 TEST_F(GateTest, AutoHeedsTheVerdict) {
-  options_.auto_facts = 3;
-  Reopen();
+  auto_facts_ = 3;
   Remember(6);
   EXPECT_FALSE(app_->Verdict().value().has_value());
   EXPECT_EQ(ModeOf(MemoryMode::kAuto), MemoryMode::kKv);
@@ -204,7 +205,7 @@ TEST_F(GateTest, AutoHeedsTheVerdict) {
 }
 
 TEST_F(GateTest, AutoComputesFewFacts) {
-  options_.auto_facts = 5;
+  auto_facts_ = 5;
   options_.episode_facts = 1;
   Reopen();
   Remember(6);

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from cli import TIMEOUT_S, Cli
 
@@ -75,12 +75,13 @@ def make_key(cli: Cli, *words: str) -> str:
 
 
 @contextmanager
-def serve(cli: Cli, *words: str) -> Iterator[Served]:
+def serve(cli: Cli, *words: str, stderr: IO[str] | None = None) -> Iterator[Served]:
     """Runs `inferscale serve`, and stops it at the end, which must go well."""
     where = [] if "--unix" in words else ["--port", "0"]
     process = subprocess.Popen(
         [str(cli.binary), "serve", *where, "-o", "json", "--plain", "0", *words],
         stdout=subprocess.PIPE,
+        stderr=stderr,
         env=cli.environment(),
         text=True,
     )
