@@ -7,8 +7,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from cli import TIMEOUT_S, Cli
 from served import Served, serve
+
+from cli import TIMEOUT_S, Cli
 
 
 def hang_up(served: Served, errors: Path) -> str:
