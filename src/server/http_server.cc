@@ -72,17 +72,22 @@ class Session final : public HttpResponder {
   }
   void Abort() {
     socket_.Cancel();
-    MutexLock lock(mutex_);
-    gone_.request_stop();
+    SayGone();
   }
   // Tells the request's handler if its client is gone.
   void Watch() {
-    MutexLock lock(mutex_);
-    if (!answering_) return;
-    // Bytes that wait to be read, as the end of a TLS session does, hide no end here. A write that
-    // is late closes the socket meanwhile: whatever its number names then, this client is gone.
-    pollfd state{handle_, POLLRDHUP, 0};
-    if (::poll(&state, 1, 0) > 0) gone_.request_stop();
+    std::stop_source gone;
+    {
+      MutexLock lock(mutex_);
+      if (!answering_) return;
+      // Bytes that wait to be read, as the end of a TLS session does, hide no end here. A write
+      // that is late closes the socket meanwhile: whatever its number names then, this client is
+      // gone.
+      pollfd state{handle_, POLLRDHUP, 0};
+      if (::poll(&state, 1, 0) <= 0) return;
+      gone = gone_;
+    }
+    gone.request_stop();
   }
 
   using HttpResponder::Send;
@@ -242,9 +247,18 @@ class Session final : public HttpResponder {
   bool Write(Start start) {
     const auto deadline = HttpDeadline::In(options_.write_timeout);
     if (socket_.Wait("writing", deadline, start)) return true;
-    MutexLock lock(mutex_);
-    gone_.request_stop();
+    SayGone();
     return false;
+  }
+
+  // Not under the lock: what stops may ask this session something.
+  void SayGone() {
+    std::stop_source gone;
+    {
+      MutexLock lock(mutex_);
+      gone = gone_;
+    }
+    gone.request_stop();
   }
 
   // What the client still sends is read and dropped for a moment: closing with unread bytes would
