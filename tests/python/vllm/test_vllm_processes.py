@@ -171,7 +171,7 @@ def test_preempted_requests_are_injected_again(served: Served, rng: random.Rando
         assert len(answer.tokens) == 150
         alone = served.ask(prompt, None, 8, salt=new_key())
         answer.logprobs, answer.tokens = answer.logprobs[:8], answer.tokens[:8]
-        assert_same(answer, alone, NOISE)
+        assert_same(answer, alone, 2 * NOISE)  # the largest of 64 differences
     assert preemptions() > preempted
     assert after["refused"] == before["refused"]
     assert after["injected_tokens"] - before["injected_tokens"] > 130 + 7 * 2
