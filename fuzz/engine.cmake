@@ -1,4 +1,5 @@
 if(INFERSCALE_WITH_LLAMA)
   inferscale_fuzz(fuzz_state_blob SOURCES fuzz_state_blob.cc LIBS inferscale_llama)
+  inferscale_fuzz(fuzz_schema_grammar SOURCES fuzz_schema_grammar.cc LIBS inferscale_engine)
   inferscale_fuzz(fuzz_vllm SOURCES fuzz_vllm.cc LIBS inferscale_vllm)
 endif()

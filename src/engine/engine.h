@@ -46,8 +46,8 @@ struct Sampling {
   uint64_t seed = 0;
   std::vector<std::string> stop{};  // generation ends before the first of these appears in the text
   std::string grammar{};  // GBNF with a rule "root" that the whole answer keeps to; empty: none
-  // JSON Schema that the whole answer, JSON, keeps to; empty: none. kUnsupported by engines that
-  // have no such grammars. Not together with `grammar`.
+  // JSON Schema that the whole answer, JSON, keeps to; empty: none. kUnsupported by an engine that
+  // does not understand all of it. Not together with `grammar`.
   std::string json_schema{};
   std::optional<uint32_t> logprobs{};  // Generation::TakeLogprobs, with so many at each place
 };

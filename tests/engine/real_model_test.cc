@@ -362,8 +362,27 @@ TEST_F(RealModel, AJsonObjectIsJson) {
     EXPECT_FALSE(error) << seed << answer.text;
     EXPECT_TRUE(answer.reason != FinishReason::kStop || parser.done()) << seed << answer.text;
   }
+}
+
+TEST_F(RealModel, AJsonSchemaIsKeptTo) {
+  const Composition made = Compose(*engine_, facts_, "Tell me about Ana, in JSON.");
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    Sampling sampling{.max_tokens = 60};
+    sampling.json_schema =
+        R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+            "age": {"type": "integer"}, "pets": {"type": "array", "maxItems": 2, "items":
+            {"enum": ["cat", "dog"]}}}, "required": ["name", "age", "pets"]})";
+    sampling.temperature = static_cast<float>(seed);
+    sampling.seed = seed;
+    const Answer answer = Generate(*engine_, made.plain, sampling);
+    ASSERT_EQ(answer.reason, FinishReason::kStop) << answer.text;
+    const auto object = boost::json::parse(answer.text).as_object();
+    EXPECT_EQ(object.size(), 3U) << answer.text;
+    EXPECT_TRUE(object.at("name").is_string() && object.at("age").is_int64()) << answer.text;
+    EXPECT_LE(object.at("pets").as_array().size(), 2U) << answer.text;
+  }
   GenerateRequest schema{.prompt = made.plain, .sampling = {}};
-  schema.sampling.json_schema = "{}";
+  schema.sampling.json_schema = R"({"pattern": "a"})";
   const auto refused = engine_->Start(std::move(schema));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnsupported);

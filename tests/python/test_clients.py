@@ -1,6 +1,7 @@
 """The gateway asked by Mem0's and OpenAI's own clients, with keys, and by odd bytes."""
 
 import asyncio
+import datetime
 import importlib
 import json
 import math
@@ -9,9 +10,10 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import openai
+import pydantic
 import pytest
 from served import Served, make_key, serve
 
@@ -414,9 +416,41 @@ def test_openai_client_gets_json(world: World) -> None:
             assert formed.usage.completion_tokens == 80
     plain = ask(response_format={"type": "text"}).choices[0].message.content
     assert plain == ask().choices[0].message.content
-    schema = {"name": "cat", "schema": {"type": "object"}}
-    with pytest.raises(openai.BadRequestError, match="vLLM"):
-        ask(response_format={"type": "json_schema", "json_schema": schema})
+
+
+def test_openai_client_gets_json_by_a_schema(world: World) -> None:
+    class Owner(pydantic.BaseModel):
+        name: str
+        born: datetime.date | None
+
+    class Cat(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=20)
+        colour: Literal["black", "white", "red"]
+        lives: int
+        owners: list[Owner] = pydantic.Field(min_length=1, max_length=2)
+
+    client = openai_client(world, world.reader)
+    for seed in range(3):
+        parsed = client.chat.completions.parse(
+            model=world.served.model,
+            messages=[{"role": "user", "content": "Tell me about a cat."}],
+            response_format=Cat,
+            temperature=0.5 * seed,
+            seed=seed,
+            max_tokens=400,
+        )
+        cat = parsed.choices[0].message.parsed
+        assert isinstance(cat, Cat)
+        assert 1 <= len(cat.owners) <= 2
+    ask = partial(chat, client, "Give a cat's name.", max_tokens=60)
+    for schema, word in (
+        ({"type": "string", "pattern": "a+"}, "pattern"),
+        ({"type": "animal"}, "type"),
+        ({"$ref": "#"}, "grammar"),
+    ):
+        shape = {"type": "json_schema", "json_schema": {"name": "cat", "schema": schema}}
+        with pytest.raises(openai.BadRequestError, match=word):
+            ask(response_format=shape)
 
 
 def test_openai_client_finds_its_requests(world: World) -> None:

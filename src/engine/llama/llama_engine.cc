@@ -15,6 +15,7 @@
 #include "engine/llama/scheduler.h"
 #include "engine/llama/self_test.h"
 #include "engine/llama/vocabulary.h"
+#include "engine/schema_grammar.h"
 #include "engine/template_format.h"
 
 namespace inferscale {
@@ -200,10 +201,8 @@ Status LlamaEngine::CheckPrompt(Prompt& prompt) const {
 Result<std::unique_ptr<Generation>> LlamaEngine::Start(GenerateRequest request) {
   INFERSCALE_TRY(CheckSampling(request.sampling));
   INFERSCALE_TRY(CheckPrompt(request.prompt));
-  if (!request.sampling.json_schema.empty()) {
-    return Fail(Code::kUnsupported,
-                "the embedded engine keeps to no JSON schema: 'json_object' works, and "
-                "'json_schema' with vLLM");
+  if (const std::string& schema = request.sampling.json_schema; !schema.empty()) {
+    INFERSCALE_ASSIGN(request.sampling.grammar, SchemaGrammar(schema));
   }
   std::optional<Grammar> grammar;
   if (const std::string& text = request.sampling.grammar; !text.empty()) {
