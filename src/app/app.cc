@@ -106,8 +106,11 @@ namespace {
 // An engine that stores KV itself gives no records to take a mean of: one window then.
 AppOptions Fitting(AppOptions options, const Engine* engine) {
   std::vector<uint32_t>& counts = options.window.counts;
-  if (engine != nullptr && engine->info().stores_kv && !counts.empty()) {
-    counts.erase(counts.begin() + 1, counts.end());
+  if (engine != nullptr && engine->info().stores_kv && counts.size() > 1) {
+    const std::string asked = options.window.ToString();
+    counts.resize(1);
+    spdlog::warn("this engine keeps no mean of several windows: of {} {} is used", asked,
+                 options.window.ToString());
   }
   return options;
 }
