@@ -373,7 +373,8 @@ class Builder {
     std::string rest;
     std::string first;
     for (auto member = members.rbegin(); member != members.rend(); ++member) {
-      const std::string alone = member->rule + (rest.empty() ? "" : " " + rest);
+      const std::string behind = rest.empty() ? "" : " " + rest;
+      const std::string alone = member->rule + behind;
       if (member->needed) {
         first = alone;
       } else {
@@ -381,8 +382,8 @@ class Builder {
             first.empty() ? fmt::format("({})?", alone) : fmt::format("({} | {})", alone, first);
       }
       first = Rule(first);
-      rest = Rule(fmt::format(R"(("," room {}){}{})", member->rule, member->needed ? "" : "?",
-                              rest.empty() ? "" : " " + rest));
+      rest = Rule(
+          fmt::format(R"(("," room {}){}{})", member->rule, member->needed ? "" : "?", behind));
     }
     return fmt::format(R"("{{" room {} "}}")", first);
   }
