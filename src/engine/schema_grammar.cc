@@ -17,8 +17,9 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxBytes = 256 << 10;  // of a grammar
-constexpr uint64_t kMaxCount = 1000;     // of items or characters; libllama unrolls them
+constexpr size_t kMaxBytes = 256 << 10;   // of a grammar
+constexpr uint64_t kMaxCount = 1000;      // of items or characters; libllama unrolls them,
+constexpr uint64_t kMaxUnrolled = 20000;  // these together
 constexpr int kMaxDepth = 32;
 
 // What could refuse a value and is not understood here.
@@ -109,7 +110,7 @@ class Builder {
     INFERSCALE_ASSIGN(const std::string root, Reference("#"));
     std::string grammar = "root ::= " + root + "\n";
     for (const auto& [name, body] : rules_) grammar += fmt::format("{} ::= {}\n", name, body);
-    if (grammar.size() > kMaxBytes) return TooLarge();
+    if (grammar.size() > kMaxBytes || unrolled_ > kMaxUnrolled) return TooLarge();
     grammar += kFormatRules;
     grammar += kJsonObjectGrammar.substr(kJsonObjectGrammar.find('\n') + 1);
     return grammar;
@@ -301,12 +302,13 @@ class Builder {
     }
     return bounds;
   }
-  static std::string Times(const Bounds& bounds) {
+  std::string Times(const Bounds& bounds) {
+    unrolled_ += bounds.most.value_or(bounds.least);
     if (!bounds.most) return bounds.least == 0 ? "*" : fmt::format("{{{},}}", bounds.least);
     return fmt::format("{{{},{}}}", bounds.least, *bounds.most);
   }
 
-  static Result<std::string> OfString(const json::object& schema) {
+  Result<std::string> OfString(const json::object& schema) {
     INFERSCALE_ASSIGN(const Bounds bounds, ReadBounds(schema, "minLength", "maxLength"));
     const bool bounded = bounds.least > 0 || bounds.most;
     if (const json::value* format = schema.if_contains("format")) {
@@ -400,6 +402,7 @@ class Builder {
   std::vector<std::pair<std::string, std::string>> rules_;
   std::map<std::string, std::string> references_;
   size_t bytes_ = 0;
+  uint64_t unrolled_ = 0;
   int depth_ = 0;
 };
 

@@ -154,6 +154,9 @@ TEST(SchemaGrammar, SaysWhatItDoesNotUnderstand) {
   fails(R"({"enum": []})", Code::kInvalid, "no value");
   fails("[]", Code::kInvalid, "array");
   fails("{", Code::kInvalid, "no JSON");
+  std::string long_ones = R"({"type": "string", "maxLength": 1000})";
+  for (int i = 0; i < 5; ++i) long_ones = R"({"anyOf": [)" + long_ones + "," + long_ones + "]}";
+  fails(long_ones, Code::kUnsupported, "too large");
   std::string deep = "true";
   for (int i = 0; i < 30; ++i) deep = R"({"items": )" + deep + "}";
   EXPECT_TRUE(SchemaGrammar(deep));
