@@ -23,11 +23,7 @@ constexpr uint64_t kMaxUnrolled = 20000;  // these together
 constexpr int kMaxDepth = 32;
 
 // What could refuse a value and is not understood here.
-constexpr std::array<std::string_view, 26> kNotUnderstood = {"pattern",
-                                                             "minimum",
-                                                             "maximum",
-                                                             "exclusiveMinimum",
-                                                             "exclusiveMaximum",
+constexpr std::array<std::string_view, 22> kNotUnderstood = {"pattern",
                                                              "multipleOf",
                                                              "contains",
                                                              "minContains",
@@ -49,6 +45,9 @@ constexpr std::array<std::string_view, 26> kNotUnderstood = {"pattern",
                                                              "$dynamicRef",
                                                              "contentEncoding",
                                                              "contentMediaType"};
+// Understood of integers alone.
+constexpr std::array<std::string_view, 4> kLimits = {"minimum", "maximum", "exclusiveMinimum",
+                                                     "exclusiveMaximum"};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFormats = {{
     {"date", "date"},
@@ -74,6 +73,48 @@ std::string Literal(std::string_view text) {
     out += c;
   }
   return out + "\"";
+}
+
+constexpr int64_t kMaxInteger = 999'999'999'999'999;  // 15 digits, which a double holds
+
+std::string AnyDigits(size_t count) { return count == 0 ? "" : fmt::format(" [0-9]{{{}}}", count); }
+
+// Numbers of as many digits from `low` to `high`.
+std::string DigitRange(std::string_view low, std::string_view high) {
+  if (low.empty()) return "";
+  const std::string_view low_rest = low.substr(1);
+  const std::string_view high_rest = high.substr(1);
+  if (low[0] == high[0]) {
+    const std::string rest = DigitRange(low_rest, high_rest);
+    return fmt::format(R"("{}"{}{})", low[0], rest.empty() ? "" : " ", rest);
+  }
+  std::vector<std::string> choices;
+  const auto add = [&](char digit, const std::string& rest) {
+    choices.push_back(fmt::format(R"("{}"{}{})", digit, rest.empty() ? "" : " ", rest));
+  };
+  // First digits behind which anything may come.
+  char from = low[0];
+  char to = high[0];
+  if (low_rest.find_first_not_of('0') != std::string_view::npos) {
+    add(from++, DigitRange(low_rest, std::string(low_rest.size(), '9')));
+  }
+  const bool cut = high_rest.find_first_not_of('9') != std::string_view::npos;
+  if (cut) --to;
+  if (from <= to) choices.push_back(fmt::format("[{}-{}]{}", from, to, AnyDigits(low_rest.size())));
+  if (cut) add(high[0], DigitRange(std::string(high_rest.size(), '0'), high_rest));
+  return fmt::format("({})", fmt::join(choices, " | "));
+}
+
+// Decimal integers from `low`, which is not negative, to `high`.
+void AddIntegers(int64_t low, int64_t high, std::string_view sign,
+                 std::vector<std::string>& choices) {
+  while (low <= high) {
+    const std::string first = std::to_string(low);
+    const std::string nines(first.size(), '9');
+    const int64_t last = std::min(high, static_cast<int64_t>(std::stoll(nines)));
+    choices.push_back(std::string(sign) + DigitRange(first, std::to_string(last)));
+    low = last + 1;
+  }
 }
 
 std::string_view TypeName(const json::value& value) {
@@ -176,6 +217,12 @@ class Builder {
       }
     }
     INFERSCALE_ASSIGN(const std::vector<std::string> types, Types(schema));
+    const bool listed = schema.contains("const") || schema.contains("enum");
+    for (const std::string_view limit : kLimits) {
+      const bool number = std::ranges::find(types, "number") != types.end();
+      if (schema.contains(limit) && (types.empty() || number || listed))
+        return NotUnderstood(limit);
+    }
     if (const json::value* only = schema.if_contains("const")) {
       return OfValues(json::array{*only}, types);
     }
@@ -203,6 +250,9 @@ class Builder {
 
   // Beside a choice or a reference nothing else that could refuse a value is put into the grammar.
   static Status StandsAlone(const json::object& schema, std::string_view word) {
+    for (const std::string_view limit : kLimits) {
+      if (schema.contains(limit)) return NotUnderstood(limit);
+    }
     constexpr std::array<std::string_view, 13> kBeside = {
         "$ref",     "anyOf",    "allOf", "type",  "properties",
         "required", "items",    "enum",  "const", "additionalProperties",
@@ -273,7 +323,36 @@ class Builder {
     if (type == "string") return OfString(schema);
     if (type == "array") return OfArray(schema);
     if (type == "object") return OfMembers(schema);
-    return std::string(type);  // "integer", "number"
+    if (type == "integer") return OfInteger(schema);
+    return std::string(type);  // "number"
+  }
+
+  // A limit of integers; nullopt if there is none.
+  static Result<std::optional<int64_t>> Limit(const json::object& schema, std::string_view word,
+                                              int64_t beyond) {
+    const json::value* value = schema.if_contains(word);
+    if (value == nullptr) return std::nullopt;
+    json::error_code error;
+    const auto limit = value->to_number<int64_t>(error);  // exact, so no fraction passes
+    if (error || limit > kMaxInteger || limit < -kMaxInteger) {
+      return Wrong(word, "a whole number of at most 15 digits");
+    }
+    return limit + beyond;
+  }
+
+  static Result<std::string> OfInteger(const json::object& schema) {
+    INFERSCALE_ASSIGN(const auto from, Limit(schema, "minimum", 0));
+    INFERSCALE_ASSIGN(const auto above, Limit(schema, "exclusiveMinimum", 1));
+    INFERSCALE_ASSIGN(const auto to, Limit(schema, "maximum", 0));
+    INFERSCALE_ASSIGN(const auto below, Limit(schema, "exclusiveMaximum", -1));
+    if (!from && !above && !to && !below) return "integer";
+    const int64_t low = std::max(from.value_or(-kMaxInteger), above.value_or(-kMaxInteger));
+    const int64_t high = std::min(to.value_or(kMaxInteger), below.value_or(kMaxInteger));
+    if (low > high) return Wrong("minimum", "no more than the maximum");
+    std::vector<std::string> choices;
+    AddIntegers(std::max(int64_t{0}, low), high, "", choices);
+    AddIntegers(std::max(int64_t{1}, -high), -low, R"("-" )", choices);
+    return fmt::format("({})", fmt::join(choices, " | "));
   }
 
   static Result<std::optional<uint64_t>> Count(const json::object& schema, std::string_view word) {

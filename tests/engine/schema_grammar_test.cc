@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <random>
 
 #include "base/llama_runtime.h"
 #include "engine/llama/handles.h"
@@ -119,6 +120,31 @@ TEST_F(SchemaGrammarTest, ValuesChoicesAndFormats) {
         {R"("0123")"});
 }
 
+TEST_F(SchemaGrammarTest, IntegersBetweenLimits) {
+  const unsigned seed = std::random_device()();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 40; ++round) {
+    const int size = round % 2 == 0 ? 30 : 20000;
+    std::uniform_int_distribution<int> some(-size, size);
+    const int low = some(random);
+    const int high = low + std::uniform_int_distribution<int>(0, size)(random);
+    const bool open = round % 5 == 4;  // without an upper limit
+    const std::string schema = fmt::format(
+        R"({{"type": "integer", "{}": {}{}}})", round % 3 == 0 ? "exclusiveMinimum" : "minimum",
+        round % 3 == 0 ? low - 1 : low, open ? "" : fmt::format(R"(, "maximum": {})", high));
+    std::vector<int> tried = {low - 1, low, low + 1, high - 1, high, high + 1, 0, -1, 1, 10 * high};
+    for (int i = 0; i < 10; ++i) tried.push_back(some(random));
+    for (const int number : tried) {
+      EXPECT_EQ(Takes(schema, std::to_string(number)), number >= low && (open || number <= high))
+          << schema << number;
+    }
+  }
+  Check(R"({"type": "integer", "minimum": 1, "maximum": 5})", {"1", "5"}, {"0", "6", "01", "1.0"});
+  Check(R"({"type": ["integer", "null"], "minimum": 0})", {"0", "999999999999999", "null"},
+        {"-1", "00", "1000000000000000"});
+}
+
 TEST_F(SchemaGrammarTest, ReferencesMayNameThemselves) {
   const std::string tree = R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object",
       "properties": {"name": {"type": "string"}, "children": {"type": "array",
@@ -136,6 +162,10 @@ TEST(SchemaGrammar, SaysWhatItDoesNotUnderstand) {
     EXPECT_EQ(grammar.error().code, code) << schema;
     EXPECT_THAT(grammar.error().message, HasSubstr(word)) << schema;
   };
+  fails(R"({"type": "number", "minimum": 1})", Code::kUnsupported, "'minimum'");
+  fails(R"({"enum": [1, 2], "maximum": 1})", Code::kUnsupported, "'maximum'");
+  fails(R"({"type": "integer", "minimum": 1.5})", Code::kInvalid, "whole number");
+  fails(R"({"type": "integer", "minimum": 2, "maximum": 1})", Code::kInvalid, "'minimum'");
   for (const std::string word : {"pattern", "minimum", "oneOf", "prefixItems", "not"}) {
     fails(R"({"items": {")" + word + R"(": 1}})", Code::kUnsupported, "'" + word + "'");
   }

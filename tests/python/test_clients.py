@@ -426,7 +426,7 @@ def test_openai_client_gets_json_by_a_schema(world: World) -> None:
     class Cat(pydantic.BaseModel):
         name: str = pydantic.Field(max_length=20)
         colour: Literal["black", "white", "red"]
-        lives: int
+        lives: int = pydantic.Field(ge=1, le=9)
         owners: list[Owner] = pydantic.Field(min_length=1, max_length=2)
 
     client = openai_client(world, world.reader)
