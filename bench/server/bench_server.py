@@ -167,7 +167,7 @@ def measure_streams(args: argparse.Namespace) -> Result:
         nonlocal begun
         body = {
             "messages": [{"role": "user", "content": f"Count to {number + 1000}, please."}],
-            "max_tokens": 4000,
+            "max_tokens": args.tokens,
             "stream": True,
         }
         client = Client(port)
@@ -251,7 +251,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     command("delete", measure_delete, facts=800)
     command("chat", measure_chat, facts=50, questions=100, mode="kv")
-    command("streams", measure_streams, streams=200, seconds=20.0, every=0.05)
+    command("streams", measure_streams, streams=200, seconds=20.0, every=0.05, tokens=4000)
     command("soak", measure_soak, clients=32, seconds=600.0, facts=40)
     command("kill", measure_kill, kills=10, clients=16, seconds=3.0)
     args = parser.parse_args(words[:split])

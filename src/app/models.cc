@@ -1,5 +1,6 @@
 #include "app/models.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "embed/llama_embedder.h"
@@ -78,7 +79,9 @@ Result<Models> LoadModels(const AppOptions& options, Need need) {
   INFERSCALE_ASSIGN(models.engine, OpenLlamaEngine({.model_path = options.model,
                                                     .threads = options.threads,
                                                     .slots = options.slots,
-                                                    .context_tokens = options.context_tokens}));
+                                                    .context_tokens = options.context_tokens,
+                                                    // All slots' requests may come at once.
+                                                    .queue_limit = std::max(64U, options.slots)}));
   return models;
 }
 

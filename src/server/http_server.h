@@ -27,7 +27,7 @@ struct HttpServerOptions {
   uint16_t port = 8080;           // 0: any free one
   std::string unix_path{};        // a Unix domain socket instead, for this user only
   std::optional<TlsFiles> tls{};  // over TCP
-  size_t max_connections = 128;
+  size_t max_connections = 1024;
   uint32_t max_header_bytes = 16 << 10;
   uint64_t max_body_bytes = 4 << 20;
   std::chrono::milliseconds handshake_timeout{10'000};
