@@ -162,11 +162,11 @@ class Reload {
       const bool now = std::ranges::find(kChangeable, name) != kChangeable.end();
       (now ? used : later).push_back(name);
     }
-    Say(fmt::format("{} was read again; changed: {}", options_.config,
-                    used.empty() ? "nothing" : fmt::format("{}", fmt::join(used, ", "))));
-    if (!later.empty()) {
-      Say(fmt::format("these are taken up by the next start: {}", fmt::join(later, ", ")));
-    }
+    std::string said =
+        fmt::format("{} was read again; changed: {}", options_.config,
+                    used.empty() ? "nothing" : fmt::format("{}", fmt::join(used, ", ")));
+    if (!later.empty()) said += fmt::format("; with the next start: {}", fmt::join(later, ", "));
+    Say(said);
     // What needs a new start stays as it was, and is said again the next time.
     for (const std::string& name : used) {
       const auto found = read->given.find(name);
