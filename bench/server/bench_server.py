@@ -29,11 +29,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from server_load import Client, Load, drive, latencies
-from server_process import made_text, nothing_encodes, remember, serving
+from server_load import Ask, Client, Load, drive, latencies
+from server_process import Gateway, made_text, nothing_encodes, remember, serving
 from server_soak import kill_under_load, soak
 
 Result = dict[str, Any]
+
+
+def driven(gateway: Gateway, args: argparse.Namespace, ask: Ask) -> Load:
+    """The load that the options ask for."""
+    return asyncio.run(drive(gateway.port, args.clients, args.seconds, ask, args.warm, args.rate))
 
 
 def measure_floor(args: argparse.Namespace) -> Result:
@@ -41,9 +46,7 @@ def measure_floor(args: argparse.Namespace) -> Result:
         return await client.request("GET", "/health/live")
 
     with serving(args.data, args.serve) as gateway:
-        load = asyncio.run(
-            drive(gateway.port, args.clients, args.seconds, ask, args.warm, args.rate)
-        )
+        load = driven(gateway, args, ask)
     return load.summary()
 
 
@@ -55,9 +58,7 @@ def measure_add(args: argparse.Namespace) -> Result:
         return await client.request("POST", "/memories", body)
 
     with nothing_encodes(args.data), serving(args.data, args.serve) as gateway:
-        load = asyncio.run(
-            drive(gateway.port, args.clients, args.seconds, ask, args.warm, args.rate)
-        )
+        load = driven(gateway, args, ask)
         return {**load.summary(), "memory_mib": gateway.memory_mib()}
 
 
@@ -76,9 +77,7 @@ def measure_search(args: argparse.Namespace) -> Result:
         return status, data
 
     with nothing_encodes(args.data), serving(args.data, args.serve) as gateway:
-        load = asyncio.run(
-            drive(gateway.port, args.clients, args.seconds, ask, args.warm, args.rate)
-        )
+        load = driven(gateway, args, ask)
         return {
             "users": args.users,
             "facts_per_user": args.facts,

@@ -141,11 +141,15 @@ def latencies(ms: list[float]) -> dict[str, float]:
     }
 
 
+# A client's number and the client: the status and the body of an answer.
+Ask = Callable[[int, Client], Awaitable[tuple[int, bytes]]]
+
+
 async def drive(
     port: int,
     clients: int,
     seconds: float,
-    ask: Callable[[int, Client], Awaitable[tuple[int, bytes]]],
+    ask: Ask,
     warm_seconds: float = 0,
     rate: float = 0,
 ) -> Load:
