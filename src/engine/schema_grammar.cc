@@ -250,13 +250,26 @@ class Builder {
 
   // Beside a choice or a reference nothing else that could refuse a value is put into the grammar.
   static Status StandsAlone(const json::object& schema, std::string_view word) {
-    for (const std::string_view limit : kLimits) {
-      if (schema.contains(limit)) return NotUnderstood(limit);
-    }
-    constexpr std::array<std::string_view, 13> kBeside = {
-        "$ref",     "anyOf",    "allOf", "type",  "properties",
-        "required", "items",    "enum",  "const", "additionalProperties",
-        "minItems", "maxItems", "format"};
+    constexpr std::array<std::string_view, 20> kBeside = {"$ref",
+                                                          "anyOf",
+                                                          "allOf",
+                                                          "type",
+                                                          "properties",
+                                                          "required",
+                                                          "items",
+                                                          "enum",
+                                                          "const",
+                                                          "additionalProperties",
+                                                          "minItems",
+                                                          "maxItems",
+                                                          "uniqueItems",
+                                                          "minLength",
+                                                          "maxLength",
+                                                          "format",
+                                                          "minimum",
+                                                          "maximum",
+                                                          "exclusiveMinimum",
+                                                          "exclusiveMaximum"};
     for (const std::string_view other : kBeside) {
       if (other != word && schema.contains(other)) {
         return Fail(Code::kUnsupported,

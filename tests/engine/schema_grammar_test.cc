@@ -172,6 +172,8 @@ TEST(SchemaGrammar, SaysWhatItDoesNotUnderstand) {
   fails(R"({"type": "string", "format": "email"})", Code::kUnsupported, "format \"email\"");
   fails(R"({"type": "array", "uniqueItems": true})", Code::kUnsupported, "'uniqueItems'");
   fails(R"({"anyOf": [{}], "type": "string"})", Code::kUnsupported, "'type' beside 'anyOf'");
+  fails(R"({"anyOf": [{}], "minLength": 2})", Code::kUnsupported, "'minLength' beside 'anyOf'");
+  fails(R"({"$ref": "#", "maximum": 2})", Code::kUnsupported, "'maximum' beside '$ref'");
   fails(R"({"allOf": [{}, {}]})", Code::kUnsupported, "'allOf of several'");
   fails(R"({"type": "array", "maxItems": 100000})", Code::kUnsupported, "above 1000");
   fails("false", Code::kUnsupported, "'false'");
