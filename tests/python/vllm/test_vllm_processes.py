@@ -366,6 +366,7 @@ def test_many_at_once_answer_each_its_own(
     def right(answers: list[Answer]) -> list[bool]:
         return [c in a.text for c, a in zip(codes.values(), answers, strict=True)]
 
-    assert sum(right(plain)) >= 10, "the model can't do it, so this test would prove nothing"
+    # How many it knows depends on the names and codes drawn: 9 of 12 was seen, 11 is usual.
+    assert sum(right(plain)) >= 6, "the model can't do it, so this test would prove nothing"
     assert right(ours) == right(plain)
     assert sum(answer.injected for answer in ours) > 12 * 10
