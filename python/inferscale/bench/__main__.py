@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from inferscale.bench import arms, datasets, judge, report, runs, server, worker
+from inferscale.bench import arms, audit, datasets, judge, report, runs, server, worker
 
 DEFAULT_ARMS = ["text", "kv", "shuffled", "none"]
 
@@ -73,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--to", type=Path, help="STEM of STEM.md, .json, .svg (default: RUN/report)")
     verb.add_argument("--margin", type=float, default=1.0, help="points of F1 and of rank-1")
     verb.add_argument("--seed", type=int, default=0, help="of the resampling")
+    verb.add_argument(
+        "--audit", type=Path, help="JSON list of wrong answers; their questions are left out"
+    )
     verb = verbs.add_parser("judge", help="Has a model say which answers of a run are right")
     verb.add_argument("run", type=Path, help="folder of the run")
     verb.add_argument("--prompt", choices=list(judge.PROMPTS), default="strict")
@@ -125,7 +128,8 @@ def _run(args: argparse.Namespace) -> None:
 
 def _report(args: argparse.Namespace) -> None:
     margins = {**report.MARGINS, "f1": args.margin / 100, "rank1": args.margin / 100}
-    made = report.make(args.run / "run.jsonl", margins, args.seed)
+    audited = audit.read(args.audit) if args.audit else None
+    made = report.make(args.run / "run.jsonl", margins, args.seed, audited)
     for path in report.write(made, args.to or args.run / "report"):
         print(path)
 

@@ -116,7 +116,8 @@ def _read(path: Path) -> bytes:
         raise DataError(f"{path}: {error.strerror}") from error
 
 
-def _json(path: Path) -> tuple[Place, str]:
+def read_json(path: Path) -> tuple[Place, str]:
+    """The file's value, and the SHA-256 of its bytes."""
     content = _read(path)
     try:
         value = json.loads(content)
@@ -193,7 +194,7 @@ def _locomo_turns(conversation: Place) -> list[Turn]:
 
 def locomo(path: Path, seed: int) -> DataSet:
     """LoCoMo's JSON: dated turns of sessions, questions of five categories."""
-    root, digest = _json(path)
+    root, digest = read_json(path)
     conversations = []
     for sample in root.items("sample"):
         conversation = Conversation(
@@ -235,7 +236,7 @@ def _longmemeval_date(place: Place, value: Any) -> str:
 
 def longmemeval(path: Path, seed: int) -> DataSet:
     """LongMemEval's JSON: every question has a history of its own."""
-    root, digest = _json(path)
+    root, digest = read_json(path)
     conversations = []
     for item in root.items("question"):
         name = item.text("question_id")
@@ -280,8 +281,8 @@ def _passages(body: str) -> Iterator[str]:
 
 def multihop_rag(path: Path, seed: int) -> DataSet:
     """MultiHop-RAG: a folder with corpus.json and MultiHopRAG.json; one corpus serves all."""
-    corpus, corpus_digest = _json(path / "corpus.json")
-    asked, digest = _json(path / "MultiHopRAG.json")
+    corpus, corpus_digest = read_json(path / "corpus.json")
+    asked, digest = read_json(path / "MultiHopRAG.json")
     turns: list[Turn] = []
     of_article: dict[str, list[str]] = {}
     for number, article in enumerate(corpus.items("article")):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferscale.bench import judge, runs
+from inferscale.bench import audit, judge, runs
 from inferscale.bench.arms import Arm
 from inferscale.bench.measures import MEASURES, measure
 from inferscale.bench.statistics import Estimate, NonInferiority, estimate, non_inferiority
@@ -37,6 +37,7 @@ class Report:
     questions: int
     rows: list[Row]
     judge: dict[str, Any] | None = None
+    audit: dict[str, Any] | None = None  # by which questions are left out
 
     def measures(self) -> list[str]:
         """That any arm has."""
@@ -103,11 +104,24 @@ def _row(
     return row
 
 
-def make(path: Path, margins: dict[str, float] | None = None, seed: int = 0) -> Report:
-    """Reads a run's file; what is not answered yet is not counted."""
+def make(
+    path: Path,
+    margins: dict[str, float] | None = None,
+    seed: int = 0,
+    audited: audit.Audit | None = None,
+) -> Report:
+    """Reads a run's file; what is not answered yet is not counted, nor what `audited` doubts."""
     header, questions, _ = runs.read(path)
     if not questions:
         raise runs.RunError(f"{path}: no question is answered yet")
+    about_audit = None
+    if audited is not None:
+        sound = [question for question in questions if not audited.doubts(question)]
+        if not sound:
+            raise runs.RunError(f"{path}: the audit leaves no question")
+        left_out = len(questions) - len(sound)
+        about_audit = {"name": audited.name, "sha256": audited.sha256, "left_out": left_out}
+        questions = sound
     questions.sort(key=lambda question: str(question["id"]))  # resampling shall not see the order
     verdicts = judge.read(path)
     if verdicts is not None:
@@ -119,7 +133,8 @@ def make(path: Path, margins: dict[str, float] | None = None, seed: int = 0) -> 
         for facts in header["facts"]
         for arm in arms
     ]
-    return Report(header, len(questions), rows, verdicts.about() if verdicts else None)
+    about_judge = verdicts.about() if verdicts else None
+    return Report(header, len(questions), rows, about_judge, about_audit)
 
 
 # ---- Markdown ----------------------------------------------------------------------------------
@@ -172,6 +187,11 @@ def _setup(report: Report) -> list[str]:
                 f"- encoding {name}: {told['stored_tokens']:,} tokens of {told['facts']:,} facts, "
                 f"{ratio:.2f} computed for one stored, {told['ms'] / 1000:.0f} s"
             )
+    if report.audit:
+        lines.append(
+            f"- without {report.audit['left_out']} questions whose right answer is wrong by "
+            f"{report.audit['name']}, sha256 {report.audit['sha256'][:16]}"
+        )
     if report.judge:
         lines.append(
             f"- judge: {report.judge['judge']}, the {report.judge['prompt']} prompt; of answers "

@@ -10,62 +10,14 @@ from typing import Any, ClassVar
 import pytest
 from inferscale.bench import judge, report, runs
 from inferscale.bench.server import Server, ServerError
-
-RUN = {
-    "run": {
-        "format": 1,
-        "data": {"name": "own", "sha256": "0" * 64},
-        "selection": "part all",
-        "questions": 3,
-        "conversations": 1,
-        "arms": [
-            {"name": "text e1", "memory": "text", "window": "isolated", "episode": 1},
-            {"name": "none", "memory": "none", "window": "isolated", "episode": 1},
-        ],
-        "facts": [5],
-        "max_tokens": 8,
-        "seed": 0,
-        "model": {
-            "name": "m",
-            "description": "d",
-            "fingerprint": "0" * 32,
-            "context_tokens": 9,
-            "engine": "e",
-            "version": "0",
-            "self_test": "fine",
-        },
-        "encoding": {},
-        "machine": {"system": "s", "processors": 1},
-        "started": "2026-01-01T00:00:00Z",
-    }
-}
-
-
-def arm(answer: str) -> dict[str, Any]:
-    counts = {"prompt_tokens": 1, "injected_tokens": 0, "prefilled_tokens": 1}
-    return {"answer": answer, "facts": [], **counts}
+from run_files import run_file
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """The text arm is right in other words, the other one wrong once and silent once."""
     answers = [("in Oban, now", "Porto"), ("It's Oban.", ""), ("Oban", "I don't know")]
-    rows = [
-        {
-            "id": f"q{i}",
-            "conversation": "c",
-            "category": "one" if i < 2 else "nothing",
-            "question": f"Where, {i}?",
-            "answer": "Oban" if i < 2 else "",
-            "wrong": ["Lima", "Bonn"],
-            "evidence": [],
-            "arms": {"text e1 @5": arm(text), "none @5": arm(none)},
-        }
-        for i, (text, none) in enumerate(answers)
-    ]
-    path = tmp_path / "run.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in [RUN, *rows]))
-    return path
+    return run_file(tmp_path / "run.jsonl", answers)
 
 
 class Judge(BaseHTTPRequestHandler):
