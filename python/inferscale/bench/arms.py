@@ -18,17 +18,20 @@ class Store:
     window: str
     episode: int
     codec: str
+    infer: bool = False
 
     @property
     def folder(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", f"{self.window} {self.episode} {self.codec}")
+        words = [self.window, str(self.episode), self.codec, *(["infer"] if self.infer else [])]
+        return re.sub(r"[^a-z0-9]+", "-", " ".join(words))
 
 
 @dataclass(frozen=True)
 class Arm:
     """One way. `text` is full prefill of the same composition, `server` the same text answered by
     a server, `shuffled` full prefill of its episodes in another order, `all` the newest turns as
-    far as the context goes, `mem0` the turns that Mem0 finds, as text. The defaults are the
+    far as the context goes, `mem0` the turns that Mem0 finds, as text. With `infer` memory is what
+    the model itself draws from the turns instead of the turns. The defaults are the
     application's."""
 
     memory: str
@@ -36,10 +39,11 @@ class Arm:
     episode: int = 3
     plain: int = 3
     codec: str = "none"
+    infer: bool = False
 
     @property
     def store(self) -> Store:
-        return Store(self.window, self.episode, self.codec)
+        return Store(self.window, self.episode, self.codec, self.infer)
 
     @property
     def name(self) -> str:
@@ -50,12 +54,15 @@ class Arm:
         if self.memory == "kv":
             words += [self.window, f"m{self.plain}"]
             words += [self.codec] if self.codec != "none" else []
+        words += ["infer"] if self.infer else []
         return " ".join(words)
 
     @property
     def reference(self) -> str:
-        """The text arm that reads the same composition, whose numbers it is compared with."""
-        return Arm("text", episode=self.episode).name
+        """The text arm that reads the same composition, whose numbers it is compared with; the one
+        that reads the turns for text of what was drawn from them."""
+        infer = self.infer and self.memory != "text"
+        return Arm("text", episode=self.episode, infer=infer).name
 
 
 def parse(text: str) -> list[Arm]:
@@ -76,6 +83,8 @@ def parse(text: str) -> list[Arm]:
             arm = replace(arm, codec=value)
         elif name == "episode" and value.isdigit() and int(value) > 0:
             arm = replace(arm, episode=int(value))
+        elif name == "infer" and value in ("0", "1"):
+            arm = replace(arm, infer=value == "1")
         elif name == "plain" and value.isdigit():
             arm = replace(arm, plain=int(value))
         else:
@@ -84,19 +93,20 @@ def parse(text: str) -> list[Arm]:
 
 
 def complete(arms: Iterable[Arm]) -> list[Arm]:
-    """Without repetitions, with the text arm of every episode size, and with as few stores as will
-    do: an arm that takes no KV reads the composition from a store that another one needs."""
+    """Without repetitions, with the text arms that others are compared with, and with as few stores
+    as will do: an arm that takes no KV reads the composition from a store that another needs."""
     listed = list(arms)
-    stores: dict[int, Store] = {}
+    stores: dict[tuple[int, bool], Store] = {}
     for arm in listed:
         if arm.memory == "kv":
-            stores.setdefault(arm.episode, arm.store)
+            stores.setdefault((arm.episode, arm.infer), arm.store)
     out: dict[str, Arm] = {}
-    for episode in dict.fromkeys(arm.episode for arm in listed):
-        listed.insert(0, Arm("text", episode=episode))
+    texts = {(arm.episode, infer) for arm in listed for infer in (False, arm.infer)}
+    listed += [Arm("text", episode=episode, infer=infer) for episode, infer in sorted(texts)]
     for arm in sorted(listed, key=lambda a: a.memory != "text"):
         if arm.memory != "kv":
-            store = stores.get(arm.episode, Arm("text", episode=arm.episode).store)
+            usual = Arm("text", episode=arm.episode, infer=arm.infer).store
+            store = stores.get((arm.episode, arm.infer), usual)
             arm = replace(arm, window=store.window, codec=store.codec, plain=0)
         out.setdefault(arm.name, arm)
     return list(out.values())

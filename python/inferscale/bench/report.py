@@ -74,6 +74,8 @@ def _row(
     reference = f"{arm.reference} @{facts}"
     row = Row(arm.name, facts, arm.reference)
     numbers = _numbers(questions, name, reference)
+    if arm.infer:  # its facts are no turns
+        numbers.values.pop("recall", None)
     text = _numbers(questions, reference, reference)
     answerable = [question["id"] for question in questions if question["answer"]]
     others = [question["id"] for question in questions if not question["answer"]]
@@ -85,7 +87,7 @@ def _row(
         row.refused_unanswerable = estimate(*numbers.of("refused", others), seed)
     for what, margin in margins.items():
         values, groups = numbers.of(what, answerable)
-        if values and arm.memory != "text":
+        if values and arm.name != arm.reference:
             row.against_text[what] = non_inferiority(
                 values,
                 text.of(what, answerable)[0],

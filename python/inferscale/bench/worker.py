@@ -39,7 +39,13 @@ def fill(
     kv: bool,
 ) -> dict[str, Any]:
     """Remembers the conversations in a data directory and makes their KV. Doing it again goes on
-    where it was stopped. Returns what encoding took this time."""
+    where it was stopped; but what a model draws from turns it would draw again and otherwise, so
+    that begins anew unless it was done. Returns what encoding took this time."""
+    whole = folder / "drawn"
+    if store.infer and whole.exists():
+        return {}
+    if store.infer and folder.exists():
+        shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as turns:
         for conversation in conversations:
@@ -49,12 +55,15 @@ def fill(
         words = [*command, "import", turns.name, "--data-dir", str(folder), "--output", "json"]
         words += ["--window", store.window, "--episode", str(store.episode)]
         words += ["--kv-codec", store.codec, *([] if kv else ["--no-encode"])]
+        words += ["--infer"] if store.infer else []
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise WorkerError(f"inferscale import into {folder} failed ({done.returncode})")
     report: dict[str, Any] = json.loads(done.stdout)
     if report["skipped"]:
         raise WorkerError(f"inferscale import: {report['errors'][0]}")
+    if store.infer:
+        whole.touch()
     return report.get("encoded") or {}
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 
-def _take(lines: list[str], folder: Path, encode: bool) -> None:
+def _take(lines: list[str], folder: Path, encode: bool, infer: bool) -> None:
+    if infer:
+        (folder / "inferred").touch()
     with (folder / "turns.jsonl").open("a") as turns:
         turns.writelines(lines)
     facts = {"facts": len(lines), "stored_tokens": 10, "computed_tokens": 12, "ms": 1.0}
@@ -47,7 +49,12 @@ def main() -> int:
     words = sys.argv[1:]
     if "import" in words:
         lines = Path(words[words.index("import") + 1]).read_text().splitlines(keepends=True)
-        _take(lines, Path(words[words.index("--data-dir") + 1]), "--no-encode" not in words)
+        _take(
+            lines,
+            Path(words[words.index("--data-dir") + 1]),
+            "--no-encode" not in words,
+            "--infer" in words,
+        )
         return 0
     model = {
         "version": "0",

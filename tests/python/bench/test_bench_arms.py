@@ -20,7 +20,16 @@ def test_words() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["", "magic", "kv:episode=0", "kv:plain=x", "kv:window=anchor", "kv:codec=int2", "kv:facts=3"],
+    [
+        "",
+        "magic",
+        "kv:episode=0",
+        "kv:plain=x",
+        "kv:window=anchor",
+        "kv:codec=int2",
+        "kv:facts=3",
+        "kv:infer=2",
+    ],
 )
 def test_unknown_words_are_named(word: str) -> None:
     with pytest.raises(ValueError, match="arm '"):
@@ -41,7 +50,17 @@ def test_text_needs_no_store_of_its_own() -> None:
     assert {arm.store for arm in complete(parse("text"))} == {Store("anchor(20)", 3, "none")}
 
 
+def test_what_is_drawn_from_turns_is_compared_with_both() -> None:
+    arms = {arm.name: arm for arm in complete(parse("kv:infer=1"))}
+    kv, drawn, turns = arms["kv e3 anchor(20) m3 infer"], arms["text e3 infer"], arms["text e3"]
+    assert len(arms) == 3
+    assert (kv.reference, drawn.reference, turns.reference) == (drawn.name, turns.name, turns.name)
+    assert kv.store == drawn.store == Store("anchor(20)", 3, "none", infer=True)
+    assert turns.store == Store("anchor(20)", 3, "none")
+    assert complete(parse("text:infer=0")) == complete(parse("text"))
+
+
 def test_folders_differ_as_stores_do() -> None:
-    folders = {Store(w, e, c).folder for w in ("anchor(8)", "window(8)") for e in (1, 6)
-               for c in ("none", "int8")}  # fmt: skip
-    assert len(folders) == 8
+    folders = {Store(w, e, c, i).folder for w in ("anchor(8)", "window(8)") for e in (1, 6)
+               for c in ("none", "int8") for i in (False, True)}  # fmt: skip
+    assert len(folders) == 16

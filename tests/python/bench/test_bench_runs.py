@@ -102,6 +102,32 @@ def test_a_run_and_its_report(data: Path, tmp_path: Path) -> None:
     assert (out / "report.svg").read_text().startswith("<?xml")
 
 
+def test_what_is_drawn_from_turns_is_drawn_once(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("own", data, "--out", out, "--bin", FAKE, "--arms", "kv:infer=1", "--facts", "5")
+    assert bench(*words).returncode == 0
+    store = out / "stores" / "anchor-20-3-none-infer"
+    assert (store / "inferred").exists()
+    assert not (out / "stores" / "anchor-20-3-none" / "inferred").exists()
+    assert len((store / "turns.jsonl").read_text().splitlines()) == 2
+    # A run that goes on does not draw again; one whose drawing was stopped begins that anew.
+    for drawn, turns in ((True, 2), (False, 2)):
+        (out / "run.jsonl").write_text("\n".join(json.dumps(row) for row in lines(out)[:4]) + "\n")
+        if not drawn:
+            (store / "drawn").unlink()
+        done = bench(*words)
+        assert done.returncode == 0, done.stderr
+        assert len(lines(out)) == 15
+        assert len((store / "turns.jsonl").read_text().splitlines()) == turns
+    assert bench("report", out).returncode == 0
+    rows = {row["arm"]: row for row in json.loads((out / "report.json").read_text())["rows"]}
+    assert set(rows) == {"text e3", "text e3 infer", "kv e3 anchor(20) m3 infer"}
+    assert "recall" in rows["text e3"]["measures"]
+    assert "recall" not in rows["text e3 infer"]["measures"]
+    assert set(rows["text e3 infer"]["against_text"]) == {"f1", "rank1", "nll"}
+    assert rows["text e3"]["against_text"] == {}
+
+
 def test_several_processes_give_the_same(data: Path, tmp_path: Path) -> None:
     told = []
     for jobs in ("1", "3"):
