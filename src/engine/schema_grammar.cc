@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <utility>
@@ -217,18 +218,10 @@ class Builder {
       }
     }
     INFERSCALE_ASSIGN(const std::vector<std::string> types, Types(schema));
-    const bool listed = schema.contains("const") || schema.contains("enum");
+    if (schema.contains("const") || schema.contains("enum")) return OfListed(schema, types);
     for (const std::string_view limit : kLimits) {
       const bool number = std::ranges::find(types, "number") != types.end();
-      if (schema.contains(limit) && (types.empty() || number || listed))
-        return NotUnderstood(limit);
-    }
-    if (const json::value* only = schema.if_contains("const")) {
-      return OfValues(json::array{*only}, types);
-    }
-    if (const json::value* values = schema.if_contains("enum")) {
-      if (!values->is_array()) return Wrong("enum", "an array");
-      return OfValues(values->get_array(), types);
+      if (schema.contains(limit) && (types.empty() || number)) return NotUnderstood(limit);
     }
     if (types.empty() && schema.contains("properties")) return OfType(schema, "object");
     if (types.empty() && schema.contains("items")) return OfType(schema, "array");
@@ -248,8 +241,10 @@ class Builder {
     return Fail(Code::kInvalid, "'{}' in the JSON schema must be {}", word, wanted);
   }
 
-  // Beside a choice or a reference nothing else that could refuse a value is put into the grammar.
-  static Status StandsAlone(const json::object& schema, std::string_view word) {
+  // Beside a choice, a reference or values nothing else that could refuse a value is put into the
+  // grammar, but for what is `heeded`.
+  static Status StandsAlone(const json::object& schema, std::string_view word,
+                            std::initializer_list<std::string_view> heeded = {}) {
     constexpr std::array<std::string_view, 20> kBeside = {"$ref",
                                                           "anyOf",
                                                           "allOf",
@@ -271,7 +266,7 @@ class Builder {
                                                           "exclusiveMinimum",
                                                           "exclusiveMaximum"};
     for (const std::string_view other : kBeside) {
-      if (other != word && schema.contains(other)) {
+      if (other != word && schema.contains(other) && std::ranges::count(heeded, other) == 0) {
         return Fail(Code::kUnsupported,
                     "the embedded engine does not understand '{}' beside '{}' in a JSON schema",
                     other, word);
@@ -296,14 +291,21 @@ class Builder {
     return fmt::format("({})", fmt::join(choices, " | "));
   }
 
-  static Result<std::string> OfValues(const json::array& values,
+  // Of "const" and "enum", or of both.
+  static Result<std::string> OfListed(const json::object& schema,
                                       const std::vector<std::string>& types) {
+    const json::value* only = schema.if_contains("const");
+    const json::value* listed = schema.if_contains("enum");
+    INFERSCALE_TRY(StandsAlone(schema, only != nullptr ? "const" : "enum", {"type", "enum"}));
+    if (listed != nullptr && !listed->is_array()) return Wrong("enum", "an array");
     std::vector<std::string> literals;
-    for (const json::value& value : values) {
+    for (const json::value& value : listed != nullptr ? listed->get_array() : json::array{*only}) {
       const bool fits = types.empty() || std::ranges::any_of(types, [&](const std::string& type) {
                           return IsOfType(value, type);
                         });
-      if (fits) literals.push_back(Literal(json::serialize(value)));
+      if (fits && (only == nullptr || value == *only)) {
+        literals.push_back(Literal(json::serialize(value)));
+      }
     }
     if (literals.empty()) {
       return Fail(Code::kInvalid, "the JSON schema allows no value where it lists them");

@@ -108,6 +108,7 @@ TEST_F(SchemaGrammarTest, ValuesChoicesAndFormats) {
   Check(R"({"enum": ["red", 2, null, {"a": 1}]})", {R"("red")", "2", "null", R"({"a":1})"},
         {R"("blue")", "red"});
   Check(R"({"type": "string", "enum": ["red", null]})", {R"("red")"}, {"null"});
+  Check(R"({"const": 2, "enum": [1, 2], "type": "integer"})", {"2"}, {"1"});
   Check(R"({"const": "a\\b"})", {R"("a\\b")"}, {R"("a")"});
   Check(R"({"anyOf": [{"type": "integer"}, {"type": "string"}]})", {"1", R"("a")"}, {"null"});
   Check(R"({"allOf": [{"type": "integer"}], "description": "x", "default": 1})", {"1"}, {"null"});
@@ -164,6 +165,8 @@ TEST(SchemaGrammar, SaysWhatItDoesNotUnderstand) {
   };
   fails(R"({"type": "number", "minimum": 1})", Code::kUnsupported, "'minimum'");
   fails(R"({"enum": [1, 2], "maximum": 1})", Code::kUnsupported, "'maximum'");
+  fails(R"({"enum": ["a", "bc"], "minLength": 2})", Code::kUnsupported, "'minLength'");
+  fails(R"({"const": "a", "type": "string", "format": "date"})", Code::kUnsupported, "'format'");
   fails(R"({"type": "integer", "minimum": 1.5})", Code::kInvalid, "whole number");
   fails(R"({"type": "integer", "minimum": 2, "maximum": 1})", Code::kInvalid, "'minimum'");
   for (const std::string word : {"pattern", "minimum", "oneOf", "prefixItems", "not"}) {
@@ -184,6 +187,7 @@ TEST(SchemaGrammar, SaysWhatItDoesNotUnderstand) {
   fails(R"({"$ref": "http://x"})", Code::kInvalid, "http://x");
   fails(R"({"properties": {"a": 1}})", Code::kInvalid, "integer");
   fails(R"({"enum": []})", Code::kInvalid, "no value");
+  fails(R"({"enum": [1, 2], "const": 3})", Code::kInvalid, "no value");
   fails("[]", Code::kInvalid, "array");
   fails("{", Code::kInvalid, "no JSON");
   std::string long_ones = R"({"type": "string", "maxLength": 1000})";
