@@ -60,7 +60,7 @@ struct Setup {
     for (const bool flash : {false, true}) {
       contexts[flash] = OrExit(MakeContexts(model.get(),
                                             {.threads = threads,
-                                             .slots = 1,
+                                             .sequences = 1,
                                              .slot_tokens = kContext,
                                              .encode_tokens = 512,
                                              .batch_tokens = 512,

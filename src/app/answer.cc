@@ -193,10 +193,12 @@ std::unordered_set<int64_t> AppImpl::Excluded(const AskRequest& request, const R
 
 Result<MemoryMode> AppImpl::ModeFor(const AskRequest& request, size_t facts, bool first_turn) {
   if (request.mode != MemoryMode::kAuto) return request.mode;
-  // What a conversation holds stands before a later turn's facts, as a window does.
-  if (first_turn && facts < request.auto_facts) return MemoryMode::kText;
   INFERSCALE_ASSIGN(const auto verdict, Verdict());
-  return verdict && !verdict->passed ? MemoryMode::kText : MemoryMode::kKv;
+  if (verdict && !verdict->passed) return MemoryMode::kText;
+  const uint32_t measured = verdict ? verdict->least_facts : 0;
+  const uint32_t least = request.auto_facts.value_or(measured > 0 ? measured : kAutoFacts);
+  // What a conversation holds stands before a later turn's facts, as a window does.
+  return first_turn && facts < least ? MemoryMode::kText : MemoryMode::kKv;
 }
 
 Result<Prepared> AppImpl::Prepare(const AskRequest& request, const HeldTurns* held) {

@@ -50,6 +50,7 @@ struct AppOptions {
 
   int threads = 0;              // 0: as many as there are cores
   uint32_t slots = 2;           // generations at a time
+  bool heal = false;            // LlamaEngineOptions::heal; kInvalid with vLLM
   uint32_t context_tokens = 0;  // per slot; 0: the model's, at most 8192
 
   uint64_t arena_bytes = uint64_t{1} << 30;  // host memory for KV
@@ -71,7 +72,7 @@ enum class Need : uint8_t { kFacts, kSearch, kAnswer };
 
 // How memory reaches the model: as KV where there is KV; as text, the same composition computed
 // whole; not at all; or as is better: text if the quality gate failed KV for this model and these
-// settings, or a prompt has fewer than AskRequest::auto_facts facts, else KV.
+// settings, or a prompt has too few facts (AskRequest::auto_facts), else KV.
 enum class MemoryMode : uint8_t { kKv, kText, kNone, kAuto };
 std::string_view MemoryModeName(MemoryMode mode);  // "kv", "text", "none", "auto"
 Result<MemoryMode> ParseMemoryMode(std::string_view name);
@@ -82,6 +83,8 @@ struct PastTurn {
   std::string assistant;
 };
 
+inline constexpr uint32_t kAutoFacts = 15;
+
 struct AskRequest {
   Scope scope;
   std::string question;
@@ -90,9 +93,10 @@ struct AskRequest {
   // it begins, or begins anew.
   std::vector<PastTurn> before{};
   MemoryMode mode = MemoryMode::kKv;
-  // What mode auto takes as too few to inject: few facts are quick to compute, and their KV comes
-  // less near to it (docs/quality.md).
-  uint32_t auto_facts = 15;
+  // Mode auto injects no KV into a prompt of fewer facts: few are quick to compute, and their KV
+  // comes less near to it (docs/quality.md). None: as the quality gate has found, kAutoFacts
+  // before.
+  std::optional<uint32_t> auto_facts{};
   ComposeOptions compose;
   Sampling sampling;
   const Filter* filter = nullptr;

@@ -164,10 +164,12 @@ class AppImpl final : public App {
   struct EpisodePlan;
   struct EncodeGroup;
   struct EncodeWork;
-  // Encodes pending episodes after `*after`, at most `limit`, and moves `*after` behind them. False
-  // if there are none. kCancelled if told to stop meanwhile: what is not stored stays pending.
-  Result<bool> EncodeBatch(size_t limit, bool full_only, EncodePace pace, int64_t* after,
-                           const std::stop_token& stop, EncodeProgress& progress);
+  // Encodes pending episodes of one user and moves query.after behind the first. False if there are
+  // none. kCancelled if told to stop meanwhile: what is not stored stays pending.
+  Result<bool> EncodeBatch(PendingQuery& query, EncodePace pace, const std::stop_token& stop,
+                           EncodeProgress& progress);
+  // Of the user of the first that `query` says: what stands before them is computed once.
+  Result<std::vector<int64_t>> NextEpisodes(PendingQuery query);
   Result<EncodeWork> PlanBatch(std::span<const int64_t> ids, EncodeProgress& progress);
   Result<EpisodePlan> PlanEpisode(const Episode& episode);
   Result<std::vector<Token>> Behind(const std::vector<Fact>& window, size_t room,

@@ -14,8 +14,8 @@ namespace inferscale {
 namespace {
 
 constexpr size_t kBatchEpisodes = 24;      // in memory at a time: what bounds the queue
-constexpr size_t kBackgroundEpisodes = 4;  // fewer, so that an answer's own needs are met soon
-constexpr int64_t kQuietMs = 2000;         // after the last add, before open episodes are encoded
+constexpr size_t kBackgroundEpisodes = 8;  // fewer, so that an answer's own needs are met soon
+constexpr int64_t kQuietMs = 2000;         // after its last fact, before an open episode is encoded
 // Without news from this process, how often to look for what others have added.
 constexpr std::chrono::milliseconds kFirstPoll{500};
 constexpr std::chrono::milliseconds kLastPoll{16000};
@@ -291,14 +291,28 @@ Status AppImpl::RunGroup(const EncodeGroup& group, std::span<EpisodePlan> plans,
   return StorePlans(complete, progress);
 }
 
-Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, EncodePace pace, int64_t* after,
-                                  const std::stop_token& stop, EncodeProgress& progress) {
+Result<std::vector<int64_t>> AppImpl::NextEpisodes(PendingQuery query) {
+  const auto pending = [&] {
+    return facts_->PendingEpisodes(codec_->fingerprint(), encoding_, query);
+  };
+  const size_t limit = std::exchange(query.limit, 1);
+  INFERSCALE_ASSIGN(std::vector<int64_t> first, pending());
+  INFERSCALE_ASSIGN(const std::vector<Episode> episodes, facts_->GetEpisodes(first));
+  if (episodes.empty()) return first;
+  query.of = &episodes.front().scope;
+  query.limit = limit;
+  INFERSCALE_ASSIGN(std::vector<int64_t> ids, pending());
+  return ids.empty() ? first : ids;  // deleted meanwhile
+}
+
+Result<bool> AppImpl::EncodeBatch(PendingQuery& query, EncodePace pace, const std::stop_token& stop,
+                                  EncodeProgress& progress) {
   INFERSCALE_TRY(facts_->DeleteExpired());
   INFERSCALE_TRY(CollectGarbage());
   INFERSCALE_ASSIGN(const std::vector<std::string> waiting, quotas_->Waiting(pace));
-  INFERSCALE_ASSIGN(
-      const std::vector<int64_t> ids,
-      facts_->PendingEpisodes(codec_->fingerprint(), encoding_, *after, limit, full_only, waiting));
+  query.without = waiting;
+  INFERSCALE_ASSIGN(const std::vector<int64_t> ids, NextEpisodes(query));
+  query.without = {};
   if (ids.empty()) return false;
   INFERSCALE_ASSIGN(EncodeWork work, PlanBatch(ids, progress));
   for (const EncodeGroup& group : work.groups) {
@@ -307,7 +321,7 @@ Result<bool> AppImpl::EncodeBatch(size_t limit, bool full_only, EncodePace pace,
     if (waits) continue;  // what came before it in this batch has filled the quota
     INFERSCALE_TRY(RunGroup(group, work.plans, stop, progress));
   }
-  *after = ids.back();
+  query.after = ids.front();
   INFERSCALE_TRY(CollectGarbage());
   return true;
 }
@@ -324,13 +338,12 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress,
   EncodeProgress progress;
   const Stopwatch watch;
   INFERSCALE_ASSIGN(progress.episodes_total, PendingEpisodes());
-  int64_t after = 0;
+  PendingQuery query{.limit = kBatchEpisodes};
   uint64_t done_before = 0;  // when the present pass over the episodes began
   while (true) {
     progress.ms = watch.Ms();
     if (on_progress && !on_progress(progress)) return progress;
-    const auto more = EncodeBatch(kBatchEpisodes, /*full_only=*/false, EncodePace::kAtOnce, &after,
-                                  stop, progress);
+    const auto more = EncodeBatch(query, EncodePace::kAtOnce, stop, progress);
     if (!more && more.error().code == Code::kCancelled && stop.stop_requested()) {
       progress.ms = watch.Ms();
       return progress;
@@ -340,7 +353,7 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress,
     // Another pass for what has come or changed meanwhile, unless this one achieved nothing.
     if (progress.episodes_done == done_before) return progress;
     done_before = progress.episodes_done;
-    after = 0;
+    query.after = 0;
   }
 }
 
@@ -352,11 +365,12 @@ Result<uint64_t> AppImpl::PendingEpisodes() {
 void AppImpl::EncodeInBackground(const std::stop_token& stop) {
   std::chrono::milliseconds poll = kFirstPoll;
   int64_t seen_add_ms = 0;
-  int64_t after = 0;
+  PendingQuery query{.limit = kBackgroundEpisodes};
   while (!stop.stop_requested()) {
     const int64_t last_add_ms = last_add_ms_;
-    // An open episode will grow: while facts still come, only full ones are worth the work.
-    const bool quiet = clock_.NowMs() - last_add_ms >= kQuietMs;
+    // An open episode will grow: while facts come to it, it is not worth the work.
+    query.grown_ms = clock_.NowMs() - kQuietMs;
+    const bool quiet = last_add_ms <= query.grown_ms;
     bool worked = false;
     bool failed = false;
     if (compactions_ > 0) {
@@ -366,8 +380,7 @@ void AppImpl::EncodeInBackground(const std::stop_token& stop) {
       // Another process may be encoding: then there is nothing to do here.
       if (auto file_lock = SystemEnv().Lock(options_.data_dir + "/encode.lock"); file_lock) {
         EncodeProgress progress;
-        auto done = EncodeBatch(kBackgroundEpisodes, /*full_only=*/!quiet, EncodePace::kByQuota,
-                                &after, stop, progress);
+        auto done = EncodeBatch(query, EncodePace::kByQuota, stop, progress);
         if (stop.stop_requested()) return;
         failed = !done;
         if (failed) spdlog::warn("encoding in the background: {}", done.error().message);
@@ -375,7 +388,7 @@ void AppImpl::EncodeInBackground(const std::stop_token& stop) {
       }
     }
     if (worked) continue;
-    after = 0;
+    query.after = 0;
     const bool news = seen_add_ms != last_add_ms;
     poll = failed || (quiet && !news) ? std::min(2 * poll, kLastPoll) : kFirstPoll;
     seen_add_ms = last_add_ms;

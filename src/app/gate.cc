@@ -27,6 +27,8 @@ constexpr int kShuffles = 2;  // of each question's facts
 constexpr int kEncodeAttempts = 150;
 constexpr std::chrono::milliseconds kEncodePause(200);
 
+uint32_t MeasuredFacts(uint32_t most_facts) { return std::min(most_facts, kGateFacts.front()); }
+
 Scope GateScope() { return {std::string(kTenant), "verify", "", ""}; }
 
 std::vector<Fact> GateFacts() {
@@ -87,9 +89,12 @@ struct Sums {
   double Agreement() const { return positions == 0 ? 0 : static_cast<double>(same) / positions; }
 };
 
+// With one number of facts in a prompt.
 class Measurement {
  public:
-  explicit Measurement(App& app) : app_(app), engine_(app.engine()) {}
+  // `sessions` numbers sequences of the engine, and goes on.
+  Measurement(App& app, uint32_t facts, uint64_t& sessions)
+      : app_(app), engine_(app.engine()), facts_(facts), sessions_(sessions) {}
 
   Status Question(std::string_view question) {
     INFERSCALE_ASSIGN(const Composed text, Compose(question, MemoryMode::kText));
@@ -146,7 +151,7 @@ class Measurement {
     ask.question = question;
     ask.mode = mode;
     ask.compose = app_.options().compose;
-    ask.compose.facts = std::min(ask.compose.facts, kGateFacts);
+    ask.compose.facts = facts_;
     ask.sampling.max_tokens = kAnswerTokens;
     Composed composed;
     INFERSCALE_ASSIGN(composed.prompt, app_.ComposePrompt(ask, &composed.facts, nullptr));
@@ -198,8 +203,9 @@ class Measurement {
 
   App& app_;
   Engine& engine_;
-  std::mt19937_64 random_{kGateText};      // the same shuffles every time
-  uint64_t sessions_ = uint64_t{1} << 62;  // beyond those of the application
+  const uint32_t facts_;
+  uint64_t& sessions_;
+  std::mt19937_64 random_{kGateText};  // the same shuffles every time
   bool has_logits_ = true;
   uint32_t questions_ = 0;
   uint64_t prompt_ = 0;
@@ -207,6 +213,15 @@ class Measurement {
   Sums kv_;
   Sums noise_;
 };
+
+// Downwards.
+std::vector<uint32_t> SizesFor(uint32_t most_facts) {
+  std::vector<uint32_t> sizes = {MeasuredFacts(most_facts)};
+  for (const uint32_t facts : kGateFacts) {
+    if (facts < sizes.front()) sizes.push_back(facts);
+  }
+  return sizes;
+}
 
 }  // namespace
 
@@ -223,23 +238,33 @@ bool KeepsLimits(const GateVerdict& verdict) {
          verdict.agreement >= GateAgreementLimit(verdict);
 }
 
-Result<GateVerdict> RunGate(App& app, const OnGateProgress& on_progress,
-                            const std::stop_token& stop) {
+Result<std::vector<GateMeasurement>> RunGate(App& app, const OnGateProgress& on_progress,
+                                             const std::stop_token& stop) {
   const ModelInfo& model = app.engine().info();
   if (!model.injection) {
     return Fail(Code::kUnsupported, "the model takes no KV: {}", model.self_test.summary);
   }
   Visit visit(app);
   INFERSCALE_TRY(visit.Fill(stop));
-  Measurement measurement(app);
-  for (size_t i = 0; i < kGateQuestions.size(); ++i) {
-    const bool go_on = !on_progress || on_progress(i, kGateQuestions.size());
-    if (!go_on || stop.stop_requested()) return Fail(Code::kCancelled, "interrupted");
-    INFERSCALE_TRY(measurement.Question(kGateQuestions[i]));
+  const std::vector<uint32_t> sizes = SizesFor(app.options().compose.facts);
+  const size_t total = sizes.size() * kGateQuestions.size();
+  uint64_t sessions = uint64_t{1} << 62;  // beyond those of the application
+  size_t done = 0;
+  std::vector<GateMeasurement> measured;
+  for (const uint32_t facts : sizes) {
+    Measurement measurement(app, facts, sessions);
+    for (const std::string_view question : kGateQuestions) {
+      const bool go_on = !on_progress || on_progress(done++, total);
+      if (!go_on || stop.stop_requested()) return Fail(Code::kCancelled, "interrupted");
+      INFERSCALE_TRY(measurement.Question(question));
+    }
+    INFERSCALE_ASSIGN(GateVerdict verdict, measurement.Verdict());
+    verdict.at_ms = SystemClock().NowMs();
+    measured.push_back({facts, verdict});
+    if (!verdict.passed) break;
+    measured.front().verdict.least_facts = facts;
   }
-  INFERSCALE_ASSIGN(GateVerdict verdict, measurement.Verdict());
-  verdict.at_ms = SystemClock().NowMs();
-  return verdict;
+  return measured;
 }
 
 // ---- what it was measured for -------------------------------------------------------------------
@@ -252,7 +277,7 @@ Hash128 AppImpl::VerdictId() const {
       .Add(encoding_)
       .Add(uint64_t{options_.episode_facts})
       .Add(uint64_t{options_.compose.plain_last})
-      .Add(uint64_t{std::min(options_.compose.facts, kGateFacts)})
+      .Add(uint64_t{MeasuredFacts(options_.compose.facts)})
       .Digest();
 }
 

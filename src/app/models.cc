@@ -71,6 +71,7 @@ Result<Models> LoadModels(const AppOptions& options, Need need) {
   }
   if (need == Need::kSearch) return models;
   if (options.engine == EngineKind::kVllm) {
+    if (options.heal) return Fail(Code::kInvalid, "vLLM can't heal dialogues; only llama.cpp can");
     INFERSCALE_ASSIGN(models.engine, OpenVllmEngine({.urls = options.urls,
                                                      .api_key = options.engine_key,
                                                      .context_tokens = options.context_tokens}));
@@ -81,7 +82,8 @@ Result<Models> LoadModels(const AppOptions& options, Need need) {
                                                     .slots = options.slots,
                                                     .context_tokens = options.context_tokens,
                                                     // All slots' requests may come at once.
-                                                    .queue_limit = std::max(64U, options.slots)}));
+                                                    .queue_limit = std::max(64U, options.slots),
+                                                    .heal = options.heal}));
   return models;
 }
 

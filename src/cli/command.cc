@@ -157,4 +157,10 @@ void AddInferFlag(CLI::App* command, bool* infer) {
       "--model or --url");
 }
 
+void AddHealFlag(CLI::App* command, bool* heal) {
+  command->add_flag("--heal", *heal,
+                    "While nothing is asked, compute what dialogues hold as injected KV, so that "
+                    "their next turns stand on that; takes the memory of one more slot");
+}
+
 }  // namespace inferscale

@@ -53,6 +53,8 @@ Result<Filter> ParseFilterFlag(const std::string& json);
 
 // --infer of verbs that add facts.
 void AddInferFlag(CLI::App* command, bool* infer);
+// --heal of verbs that hold dialogues.
+void AddHealFlag(CLI::App* command, bool* heal);
 
 }  // namespace inferscale
 

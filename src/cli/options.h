@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -31,7 +32,7 @@ struct Options {
 
   // As given; FinishOptions puts them into `app`.
   std::string window = WindowStrategy{}.ToString();
-  uint32_t auto_facts = AskRequest{}.auto_facts;
+  std::optional<uint32_t> auto_facts{};
   uint64_t arena_mb = 1024;
   uint64_t disk_mb = 0;
 

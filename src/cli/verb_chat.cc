@@ -19,6 +19,7 @@ struct Args {
   MemoryMode mode = MemoryMode::kAuto;
   bool remember = false;
   bool explain = false;
+  bool heal = false;
   Sampling sampling;
 };
 
@@ -157,7 +158,9 @@ class Chat {
 Result<int> Run(const Args& args, const Options& options) {
   if (options.json()) return Fail(Code::kInvalid, "chat has no JSON output; use ask -o json");
   if (options.scope.user == "*") return Fail(Code::kInvalid, "chat needs one --user, not '*'");
-  INFERSCALE_ASSIGN(const auto app, OpenApplication(options.app, Need::kAnswer));
+  AppOptions app_options = options.app;
+  app_options.heal = args.heal;
+  INFERSCALE_ASSIGN(const auto app, OpenApplication(app_options, Need::kAnswer));
   if (args.remember) app->StartBackgroundEncoding();
   Chat chat(args, options, *app);
   INFERSCALE_TRY(chat.Start());
@@ -175,6 +178,7 @@ Verb ChatVerb(CLI::App& root) {
   AddModeFlag(command, &args->mode);
   command->add_flag("--remember", args->remember, "Keep every question and answer as facts");
   command->add_flag("--explain", args->explain, "Tokens and milliseconds after every answer");
+  AddHealFlag(command, &args->heal);
   AddSamplingFlags(command, &args->sampling);
   return {command, [args](const Options& options) { return Run(*args, options); }};
 }

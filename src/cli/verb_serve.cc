@@ -33,6 +33,7 @@ struct Args {
   TlsFiles tls;
   AuthMode auth = AuthMode::kAuto;
   uint64_t audit = 0;
+  bool heal = false;
 };
 
 // Whoever can reach the address must have a key, unless that is only this machine.
@@ -194,6 +195,7 @@ Result<int> Run(const Args& args, const Options& options) {
   if (!args.tls.certificate.empty()) INFERSCALE_TRY(LoadTls(args.tls));  // sooner than a model
   AppOptions app_options = options.app;
   app_options.audit = args.audit > 0;
+  app_options.heal = args.heal;
   INFERSCALE_ASSIGN(const auto app, OpenApplication(app_options, Need::kAnswer));
   Gatekeeper gatekeeper(*keys, clock,
                         {.mode = args.auth,
@@ -280,6 +282,7 @@ Verb ServeVerb(CLI::App& root, Options* options) {
                    "Keep on the disk which facts went into the last N answers; 0: of none")
       ->type_name("N")
       ->capture_default_str();
+  AddHealFlag(command, &args->heal);
   return {command, [args](const Options& given) { return Run(*args, given); }};
 }
 

@@ -19,7 +19,7 @@ std::string DescribeSettings(const AppOptions& options) {
                      KvCodecName(options.kv_codec));
 }
 
-Result<GateVerdict> Measure(App& app) {
+Result<std::vector<GateMeasurement>> Measure(App& app) {
   Progress progress("Verifying");
   const InterruptStop stop;
   return RunGate(
@@ -31,9 +31,17 @@ Result<GateVerdict> Measure(App& app) {
       stop.token());
 }
 
-int Report(const GateVerdict& verdict, const ModelInfo& model, const Options& options) {
+int Report(std::span<const GateMeasurement> measured, const ModelInfo& model,
+           const Options& options) {
+  const GateVerdict& verdict = measured.front().verdict;
   if (options.json()) {
     boost::json::object out = VerdictToJson(verdict);
+    boost::json::array& fewer = out["fewer"].emplace_array();
+    for (const auto& [facts, of_fewer] : measured.subspan(1)) {
+      fewer.push_back(VerdictToJson(of_fewer));
+      fewer.back().as_object()["facts"] = facts;
+    }
+    out["facts"] = measured.front().facts;
     out["model"] = model.name;
     out["fingerprint"] = model.fingerprint.Hex();
     out["settings"] = DescribeSettings(options.app);
@@ -48,9 +56,12 @@ int Report(const GateVerdict& verdict, const ModelInfo& model, const Options& op
        {"Measured", fmt::format("{} positions in the answers to {} questions, {:.0f} % "
                                 "of the prompts injected",
                                 verdict.positions, verdict.questions, 100 * verdict.injected)}}));
-  Print("\n" + VerdictTable(verdict) + "\n");
-  Print(verdict.passed ? "PASSED: mode auto injects KV.\n"
-                       : "FAILED: mode auto computes facts from text.\n");
+  Print("\nInjected KV against full prefill; the limits are what shuffled facts do to it.\n\n" +
+        GateTable(measured) + "\n");
+  Print(verdict.passed
+            ? fmt::format("PASSED: mode auto injects KV into prompts of {} facts and more.\n",
+                          verdict.least_facts)
+            : "FAILED: mode auto computes facts from text.\n");
   return verdict.passed ? kExitOk : kExitFailed;
 }
 
@@ -76,9 +87,9 @@ Result<int> Run(const Options& options) {
     elsewhere.data_dir = temporary->path();
     INFERSCALE_ASSIGN(apart, OpenApp(std::move(elsewhere), shared.Share()));
   }
-  INFERSCALE_ASSIGN(const GateVerdict verdict, Measure(apart ? *apart : *app));
-  INFERSCALE_TRY(app->facts().PutVerdict(app->VerdictId(), verdict));
-  return Report(verdict, model, options);
+  INFERSCALE_ASSIGN(const std::vector<GateMeasurement> measured, Measure(apart ? *apart : *app));
+  INFERSCALE_TRY(app->facts().PutVerdict(app->VerdictId(), measured.front().verdict));
+  return Report(measured, model, options);
 }
 
 }  // namespace
@@ -86,8 +97,8 @@ Result<int> Run(const Options& options) {
 Verb VerifyVerb(CLI::App& root) {
   CLI::App* command = AddCommand(
       root, "verify",
-      "Measure once how near injected KV comes to text with this model and these settings, and "
-      "pass or fail it; mode auto heeds that",
+      "Measure once how near injected KV comes to text with this model and these settings, pass or "
+      "fail it, and find from how many facts on; mode auto heeds that",
       {"inferscale verify", "inferscale verify --model new.gguf --window isolated -o json",
        "inferscale verify --url http://127.0.0.1:8000"});
   return {command, [](const Options& options) { return Run(options); }};

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "app/gate.h"
 #include "cli/output.h"
 
 namespace inferscale {
@@ -30,21 +29,25 @@ boost::json::object VerdictToJson(const GateVerdict& verdict) {
       {"noise_agreement", verdict.noise_agreement},
       {"agreement_limit", GateAgreementLimit(verdict)},
       {"injected", verdict.injected},
+      {"least_facts", verdict.least_facts},
       {"questions", verdict.questions},
       {"positions", verdict.positions},
       {"at", FormatTime(verdict.at_ms)}};
 }
 
-std::string VerdictTable(const GateVerdict& verdict) {
-  Table table({{"AGAINST FULL PREFILL"},
-               {"KL, NATS A TOKEN", Align::kRight},
-               {"SAME TOP TOKEN", Align::kRight}});
-  table.Add({"injected KV", KlText(verdict.kl), Percent(verdict.agreement)});
-  table.Add({"order noise: facts shuffled, computed", KlText(verdict.noise_kl),
-             Percent(verdict.noise_agreement)});
-  table.Add({"limit for injected KV",
-             verdict.kl ? fmt::format("<= {:.4f}", GateKlLimit(verdict)) : "-",
-             ">= " + Percent(GateAgreementLimit(verdict))});
+std::string GateTable(std::span<const GateMeasurement> measured) {
+  Table table({{"FACTS", Align::kRight},
+               {"KL", Align::kRight},
+               {"LIMIT", Align::kRight},
+               {"SAME TOP TOKEN", Align::kRight},
+               {"LIMIT", Align::kRight},
+               {"VERDICT"}});
+  for (const auto& [facts, verdict] : measured) {
+    table.Add({std::to_string(facts), KlText(verdict.kl),
+               verdict.kl ? fmt::format("{:.4f}", GateKlLimit(verdict)) : "-",
+               Percent(verdict.agreement), Percent(GateAgreementLimit(verdict)),
+               verdict.passed ? "passed" : "failed"});
+  }
   return table.ToString(0);
 }
 
@@ -53,8 +56,12 @@ std::string DescribeVerdict(const std::optional<GateVerdict>& verdict) {
   const std::string kl =
       verdict->kl ? fmt::format("KL {:.4f} (limit {:.4f}), ", *verdict->kl, GateKlLimit(*verdict))
                   : "";
-  return fmt::format("{} on {}: {}same top token {} (limit {})",
-                     verdict->passed ? "passed" : "failed", RenderDate(verdict->at_ms), kl,
+  const std::string from =
+      verdict->least_facts > 0
+          ? fmt::format(" for prompts of {} facts and more", verdict->least_facts)
+          : "";
+  return fmt::format("{} on {}{}: {}same top token {} (limit {})",
+                     verdict->passed ? "passed" : "failed", RenderDate(verdict->at_ms), from, kl,
                      Percent(verdict->agreement), Percent(GateAgreementLimit(*verdict)));
 }
 

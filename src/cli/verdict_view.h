@@ -4,17 +4,18 @@
 
 #include <boost/json/object.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
-#include "app/app.h"
+#include "app/gate.h"
 
 namespace inferscale {
 
 boost::json::object VerdictToJson(const GateVerdict& verdict);
-// Both arms, the noise and the limits, a row each.
-std::string VerdictTable(const GateVerdict& verdict);
-// "passed on 2026-11-30: KL 0.021 of at most 0.080, same top token 93.1 % of at least 83.0 %", or
-// what to do if there is none.
+// A row for each number of facts: KV, the noise, and whether it passed.
+std::string GateTable(std::span<const GateMeasurement> measured);
+// "passed on 2026-11-30 for prompts of 15 facts and more: KL 0.0210 (limit 0.0800), same top token
+// 93.1 % (limit 83.0 %)", or what to do if there is none.
 std::string DescribeVerdict(const std::optional<GateVerdict>& verdict);
 
 }  // namespace inferscale

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -108,6 +109,16 @@ struct KvSetting {
   uint64_t episodes = 0;  // that have KV under it
 };
 
+// Which pending episodes.
+struct PendingQuery {
+  size_t limit = std::numeric_limits<size_t>::max();
+  int64_t after = 0;  // ids above this one
+  // One that may still grow only if it has not after this time.
+  int64_t grown_ms = std::numeric_limits<int64_t>::max();
+  std::span<const std::string> without{};  // none of these tenants
+  const Scope* of = nullptr;               // of this tenant and user only
+};
+
 // What EpisodeKv depends on besides the episode's own facts.
 struct EncodedEpisode {
   EpisodeKv kv;
@@ -128,6 +139,7 @@ struct GateVerdict {
   double injected = 0;  // share of the prompts' tokens
   uint32_t questions = 0;
   uint32_t positions = 0;
+  uint32_t least_facts = 0;  // the fewest in a prompt with which KV passed too; 0: not measured
   int64_t at_ms = 0;
 
   bool operator==(const GateVerdict&) const = default;
@@ -242,19 +254,12 @@ class FactStore {
   virtual Result<std::vector<EpisodeKv>> GetKv(std::span<const int64_t> episodes,
                                                const Fingerprint& fingerprint,
                                                const Hash128& encoding) = 0;
-  // Episodes whose facts are not all covered under a setting, in order of id from `after`
-  // (exclusive); those whose encoding failed lately are left out until their back-off has passed.
-  // Complete episodes only, if `full_only`; none of the tenants in `without`. Takes time by what is
-  // pending, not by what is stored, but for the first time that a setting is named.
+  // Episodes whose facts are not all covered under a setting, in order of id; those whose encoding
+  // failed lately are left out until their back-off has passed. Takes time by what is pending, not
+  // by what is stored, but for the first time that a setting is named.
   virtual Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
-                                                       const Hash128& encoding, int64_t after,
-                                                       size_t limit, bool full_only,
-                                                       std::span<const std::string> without) = 0;
-  Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
-                                               const Hash128& encoding, int64_t after, size_t limit,
-                                               bool full_only) {
-    return PendingEpisodes(fingerprint, encoding, after, limit, full_only, {});
-  }
+                                                       const Hash128& encoding,
+                                                       const PendingQuery& query) = 0;
   virtual Result<uint64_t> CountPending(const Fingerprint& fingerprint,
                                         const Hash128& encoding) = 0;
   // Records an encoding under `fingerprint` and its own `encoding`. kConflict, and nothing is

@@ -141,30 +141,34 @@ Result<std::vector<EpisodeKv>> SqliteFactStore::GetKv(std::span<const int64_t> e
   });
 }
 
-Result<std::vector<int64_t>> SqliteFactStore::PendingEpisodes(
-    const Fingerprint& fingerprint, const Hash128& encoding, int64_t after, size_t limit,
-    bool full_only, std::span<const std::string> without) {
+Result<std::vector<int64_t>> SqliteFactStore::PendingEpisodes(const Fingerprint& fingerprint,
+                                                              const Hash128& encoding,
+                                                              const PendingQuery& query) {
   INFERSCALE_ASSIGN(const int64_t setting, SettingId(fingerprint, encoding));
-  // An episode is full if nothing can be appended to it any more.
+  // An episode can't grow any more if it is full or a later one of its scope has begun.
   constexpr std::string_view kSql =
       "SELECT e.id FROM pending p JOIN episodes e ON e.id = p.episode "
       "WHERE p.setting = ?1 AND p.episode > ?2 "
       "AND NOT EXISTS (SELECT 1 FROM encode_failures x WHERE x.episode = e.id AND x.fingerprint = "
       "?3 AND x.retry_ms > ?4) "
-      "AND (NOT ?5 OR e.facts >= ?6 OR e.bytes >= ?7 OR EXISTS (SELECT 1 FROM episodes n WHERE "
+      "AND (e.facts >= ?6 OR e.bytes >= ?7 OR EXISTS (SELECT 1 FROM episodes n WHERE "
       "n.tenant = e.tenant AND n.user = e.user AND n.agent = e.agent AND n.run = e.run AND n.id > "
-      "e.id)) AND e.tenant NOT IN (SELECT value FROM json_each(?9)) ORDER BY p.episode LIMIT ?8";
+      "e.id) OR NOT EXISTS (SELECT 1 FROM facts f WHERE f.episode = e.id AND f.created_ms > ?5)) "
+      "AND e.tenant NOT IN (SELECT value FROM json_each(?9)) "
+      "AND (NOT ?10 OR e.tenant = ?11 AND e.user = ?12) ORDER BY p.episode LIMIT ?8";
   const std::string none_of =
-      boost::json::serialize(boost::json::array(without.begin(), without.end()));
+      boost::json::serialize(boost::json::array(query.without.begin(), query.without.end()));
+  const Scope of = query.of == nullptr ? Scope{} : *query.of;
   return Read([&](SqlDatabase& db) -> Result<std::vector<int64_t>> {
-    SqlQuery query =
-        db.Query(kSql, setting, after, fingerprint, clock_.NowMs(), full_only,
-                 options_.episode_facts, options_.max_episode_bytes, ClampToInt64(limit), none_of);
+    SqlQuery rows =
+        db.Query(kSql, setting, query.after, fingerprint, clock_.NowMs(), query.grown_ms,
+                 options_.episode_facts, options_.max_episode_bytes, ClampToInt64(query.limit),
+                 none_of, query.of != nullptr, of.tenant, of.user);
     std::vector<int64_t> ids;
     for (;;) {
-      INFERSCALE_ASSIGN(const bool more, query.Next());
+      INFERSCALE_ASSIGN(const bool more, rows.Next());
       if (!more) return ids;
-      ids.push_back(query.Int(0));
+      ids.push_back(rows.Int(0));
     }
   });
 }

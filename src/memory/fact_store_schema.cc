@@ -4,7 +4,7 @@ namespace inferscale {
 namespace {
 
 constexpr int64_t kApplicationId = 0x4953464D;  // "ISFM"
-constexpr int64_t kVersion = 5;
+constexpr int64_t kVersion = 6;
 
 // facts.same     SameHash, to find duplicates.
 // facts.bytes    of the rendered line; episodes.facts and episodes.bytes are the sums.
@@ -108,8 +108,12 @@ constexpr std::string_view kVerdictTable = R"sql(
 CREATE TABLE verdicts(
   id BLOB PRIMARY KEY, passed INTEGER NOT NULL, kl REAL, noise_kl REAL,
   agreement REAL NOT NULL, noise_agreement REAL NOT NULL, injected REAL NOT NULL,
-  questions INTEGER NOT NULL, positions INTEGER NOT NULL, at_ms INTEGER NOT NULL) WITHOUT ROWID;
+  questions INTEGER NOT NULL, positions INTEGER NOT NULL, at_ms INTEGER NOT NULL,
+  least_facts INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 )sql";
+// In versions 4 and 5 one number of facts was measured.
+constexpr std::string_view kVerdictsBefore6 =
+    "ALTER TABLE verdicts ADD COLUMN least_facts INTEGER NOT NULL DEFAULT 0";
 
 // quotas         what a tenant may have; 0: any.
 constexpr std::string_view kQuotaTable = R"sql(
@@ -208,8 +212,8 @@ Status PrepareSchema(SqlDatabase& db) {
     if (version == kVersion) return {};
     if (version < 2) steps = {kBefore2, kKvTables, kTriggers, kAfter2};
     if (version < 3) steps.push_back(kRankTables);
-    if (version < 4) steps.push_back(kVerdictTable);
-    steps.push_back(kQuotaTable);
+    steps.push_back(version < 4 ? kVerdictTable : kVerdictsBefore6);
+    if (version < 5) steps.push_back(kQuotaTable);
   }
   for (const std::string_view step : steps) INFERSCALE_TRY(db.Exec(std::string(step)));
   INFERSCALE_TRY(db.Exec(

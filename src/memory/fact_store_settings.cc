@@ -107,10 +107,13 @@ Status SqliteFactStore::DropSetting(const Fingerprint& fingerprint, const Hash12
 Status SqliteFactStore::PutVerdict(const Hash128& id, const GateVerdict& verdict) {
   return Write([&](SqlDatabase& db) -> Status {
     return db
-        .Query("INSERT OR REPLACE INTO verdicts VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-               id, verdict.passed, verdict.kl, verdict.noise_kl, verdict.agreement,
-               verdict.noise_agreement, verdict.injected, verdict.questions, verdict.positions,
-               verdict.at_ms)
+        .Query(
+            "INSERT OR REPLACE INTO verdicts(id, passed, kl, noise_kl, agreement, "
+            "noise_agreement, injected, questions, positions, at_ms, least_facts) "
+            "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            id, verdict.passed, verdict.kl, verdict.noise_kl, verdict.agreement,
+            verdict.noise_agreement, verdict.injected, verdict.questions, verdict.positions,
+            verdict.at_ms, verdict.least_facts)
         .Run();
   });
 }
@@ -119,7 +122,7 @@ Result<std::optional<GateVerdict>> SqliteFactStore::GetVerdict(const Hash128& id
   return Read([&](SqlDatabase& db) -> Result<std::optional<GateVerdict>> {
     SqlQuery query = db.Query(
         "SELECT passed, kl, noise_kl, agreement, noise_agreement, injected, questions, positions, "
-        "at_ms FROM verdicts WHERE id = ?1",
+        "at_ms, least_facts FROM verdicts WHERE id = ?1",
         id);
     INFERSCALE_ASSIGN(const bool found, query.Next());
     if (!found) return std::nullopt;
@@ -133,6 +136,7 @@ Result<std::optional<GateVerdict>> SqliteFactStore::GetVerdict(const Hash128& id
     verdict.questions = static_cast<uint32_t>(query.Int(6));
     verdict.positions = static_cast<uint32_t>(query.Int(7));
     verdict.at_ms = query.Int(8);
+    verdict.least_facts = static_cast<uint32_t>(query.Int(9));
     return verdict;
   });
 }

@@ -80,9 +80,8 @@ class SqliteFactStore final : public FactStore {
                                        const Fingerprint& fingerprint,
                                        const Hash128& encoding) override;
   Result<std::vector<int64_t>> PendingEpisodes(const Fingerprint& fingerprint,
-                                               const Hash128& encoding, int64_t after, size_t limit,
-                                               bool full_only,
-                                               std::span<const std::string> without) override;
+                                               const Hash128& encoding,
+                                               const PendingQuery& query) override;
   Result<uint64_t> CountPending(const Fingerprint& fingerprint, const Hash128& encoding) override;
   Status PutKv(const Fingerprint& fingerprint, const EncodedEpisode& encoded) override;
   Status ForgetKv(std::span<const Hash128> keys) override;

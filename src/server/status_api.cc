@@ -144,6 +144,7 @@ json::value QualityToJson(App& app) {
   return {{"passed", measured.passed},
           {"kl", maybe(measured.kl)},
           {"noise_kl", maybe(measured.noise_kl)},
+          {"least_facts", measured.least_facts},
           {"agreement", measured.agreement},
           {"noise_agreement", measured.noise_agreement}};
 }

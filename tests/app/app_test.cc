@@ -1,5 +1,6 @@
 // The two walks over toy models: what is remembered is found, injected where there is KV, computed
 // where there is none, and gone when it is deleted.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -335,6 +336,53 @@ TEST_F(AppTest, AnEncodingThatIsStoppedLosesNothing) {
   Encode();  // at once: it was no failure
   EXPECT_EQ(Injected(Ask("topic")), 12U);
   EXPECT_EQ(log_->wrong_rows, 0U);
+}
+
+TEST_F(AppTest, TheBackgroundEncodesAUsersEpisodesTogether) {
+  std::vector<Fact> facts;
+  for (int run = 0; run < 4; ++run) {
+    for (int user = 0; user < 6; ++user) {
+      Fact& fact = facts.emplace_back();
+      fact.scope = {"default", fmt::format("user {}", user), "", fmt::format("run {}", run)};
+      fact.text = fmt::format("user {} said {}", user, run);
+    }
+  }
+  ASSERT_TRUE(app_->Add(facts).has_value());
+  std::atomic<int> encodings{0};
+  log_->on_encode = [&](const std::stop_token&) { ++encodings; };
+  app_->StartBackgroundEncoding();
+  for (int i = 0; i < 200 && *app_->PendingEpisodes() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(*app_->PendingEpisodes(), 0U);
+  EXPECT_EQ(encodings, 6);
+  app_.reset();
+  log_->on_encode = nullptr;
+}
+
+// Others' additions are no reason to leave a user's open episode for later.
+TEST_F(AppTest, AnOpenEpisodeIsEncodedHoweverMuchOthersAdd) {
+  const auto add = [&](const std::string& user, int number) {
+    Fact fact;
+    fact.scope.user = user;
+    fact.text = fmt::format("{} said {}", user, number);
+    ASSERT_TRUE(app_->Add({&fact, 1}).has_value());
+  };
+  app_->StartBackgroundEncoding();
+  add("ana", 0);
+  AskRequest request;
+  request.scope.user = "ana";
+  request.question = "said";
+  request.compose.plain_last = 0;
+  request.compose.min_kv_tokens = 0;
+  for (int i = 0; i < 200; ++i) {
+    add("bo", i);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto answer = app_->Ask(request, nullptr);
+    ASSERT_TRUE(answer.has_value());
+    if (answer->facts.front().injected) return;
+  }
+  FAIL() << "while others added, nothing was encoded";
 }
 
 TEST_F(AppTest, ClosingDoesNotWaitForABatch) {

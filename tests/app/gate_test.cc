@@ -17,8 +17,10 @@ namespace fs = std::filesystem;
 
 struct Errors {
   bool has_logits = true;
-  float order = 0.3F;  // how much the prompt's tokens move a logit
-  float kv = 0.0F;     // how much injected spans do
+  float order = 0.3F;                 // how much the prompt's tokens move a logit
+  float kv = 0.0F;                    // how much injected spans do
+  size_t kv_up_to = SIZE_MAX;         // in prompts of at most so many tokens
+  std::vector<size_t> injected_into;  // tokens of every prompt with spans that was scored
 };
 
 // The next token of the continuation stands out; everything else is noise of the prompt.
@@ -32,6 +34,9 @@ class NoisyEngine final : public ToyEngine {
                                                 std::span<const Token> continuation,
                                                 uint64_t session) override {
     if (!errors_->has_logits) return ToyEngine::Score(prompt, continuation, session);
+    const bool injected = !prompt.spans.empty();
+    if (injected) errors_->injected_into.push_back(prompt.tokens.size());
+    const bool astray = injected && prompt.tokens.size() <= errors_->kv_up_to;
     const uint64_t order = HashBytes(std::as_bytes(std::span(prompt.tokens))).low;
     std::vector<std::vector<float>> out;
     for (size_t i = 0; i < continuation.size(); ++i) {
@@ -42,7 +47,7 @@ class NoisyEngine final : public ToyEngine {
       std::vector<float>& logits = out.emplace_back(info().vocabulary);
       for (float& logit : logits) {
         logit = errors_->order * of_order(by_order);
-        if (!prompt.spans.empty()) logit += errors_->kv * of_kv(by_kv);
+        if (astray) logit += errors_->kv * of_kv(by_kv);
       }
       logits[static_cast<size_t>(continuation[i])] += 4;
     }
@@ -106,15 +111,16 @@ class GateTest : public testing::Test {
     EXPECT_EQ(answer->stats.injected_tokens > 0, answer->mode == MemoryMode::kKv);
     return answer->mode;
   }
-  GateVerdict Run() {
-    auto verdict = RunGate(*app_, nullptr, {});
-    EXPECT_TRUE(verdict.has_value()) << (verdict ? "" : verdict.error().message);
-    return verdict.value_or(GateVerdict{});
+  std::vector<GateMeasurement> RunAll() {
+    auto measured = RunGate(*app_, nullptr, {});
+    EXPECT_TRUE(measured.has_value()) << (measured ? "" : measured.error().message);
+    return measured.value_or(std::vector<GateMeasurement>(1));
   }
+  GateVerdict Run() { return RunAll().front().verdict; }
 
   fs::path dir_;
   AppOptions options_;
-  uint32_t auto_facts_ = AskRequest{}.auto_facts;
+  std::optional<uint32_t> auto_facts_;
   std::shared_ptr<ToyLog> log_ = std::make_shared<ToyLog>();
   std::shared_ptr<Errors> errors_ = std::make_shared<Errors>();
   std::unique_ptr<App> app_;
@@ -218,6 +224,61 @@ TEST_F(GateTest, AutoComputesFewFacts) {
   EXPECT_EQ(conversation->Ask(Question(MemoryMode::kAuto, 4), nullptr)->mode, MemoryMode::kKv);
 }
 
+TEST_F(GateTest, MeasuresFewerFactsAsLongAsItPasses) {
+  const auto sizes = [&] {
+    std::vector<uint32_t> facts;
+    for (const GateMeasurement& one : RunAll()) facts.push_back(one.facts);
+    return facts;
+  };
+  EXPECT_EQ(sizes(), (std::vector<uint32_t>{20, 15, 10}));
+  EXPECT_EQ(Run().least_facts, 10U);
+  options_.compose.facts = 12;
+  Reopen();
+  EXPECT_EQ(sizes(), (std::vector<uint32_t>{12, 10}));
+  options_.compose.facts = 8;
+  Reopen();
+  EXPECT_EQ(sizes(), std::vector<uint32_t>{8});
+  EXPECT_EQ(Run().least_facts, 8U);
+  options_.compose.facts = 50;
+  Reopen();
+  errors_->kv = 2.0F;
+  EXPECT_EQ(sizes(), std::vector<uint32_t>{20});
+  EXPECT_EQ(Run().least_facts, 0U);
+}
+
+// KV that leads astray in short prompts only.
+TEST_F(GateTest, FindsFromHowManyFactsOnItPasses) {
+  ASSERT_EQ(RunAll().size(), 3U);
+  const std::vector<size_t>& lengths = errors_->injected_into;
+  ASSERT_EQ(lengths.size(), 3U * 12);
+  errors_->kv = 2.0F;
+  errors_->kv_up_to = *std::max_element(lengths.end() - 12, lengths.end());  // of ten facts
+  const std::vector<GateMeasurement> measured = RunAll();
+  ASSERT_EQ(measured.size(), 3U);
+  EXPECT_TRUE(measured[0].verdict.passed);
+  EXPECT_TRUE(measured[1].verdict.passed);
+  EXPECT_FALSE(measured[2].verdict.passed);
+  EXPECT_EQ(measured[0].verdict.least_facts, 15U);
+}
+
+TEST_F(GateTest, AutoTakesTheFewestFactsThatPassed) {
+  options_.episode_facts = 1;
+  Reopen();
+  Remember(20);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, kAutoFacts - 1), MemoryMode::kText);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, kAutoFacts), MemoryMode::kKv);
+  GateVerdict verdict = Verdict(true);
+  ASSERT_TRUE(app_->facts().PutVerdict(app_->VerdictId(), verdict).has_value());
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, kAutoFacts - 1), MemoryMode::kText) << "not measured";
+  verdict.least_facts = 10;
+  ASSERT_TRUE(app_->facts().PutVerdict(app_->VerdictId(), verdict).has_value());
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, 10), MemoryMode::kKv);
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, 9), MemoryMode::kText);
+  auto_facts_ = 12;
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, 11), MemoryMode::kText) << "who says a number has it";
+  EXPECT_EQ(ModeOf(MemoryMode::kAuto, 12), MemoryMode::kKv);
+}
+
 TEST_F(GateTest, AVerdictIsOfAModelAndItsSettings) {
   std::set<Hash128> ids = {app_->VerdictId()};
   const auto add = [&](const std::string& weights = "toy v1") {
@@ -252,6 +313,7 @@ TEST_F(GateTest, AVerdictIsKeptWhole) {
                           .injected = 0.9,
                           .questions = 12,
                           .positions = 288,
+                          .least_facts = 15,
                           .at_ms = 1700000000123};
   ASSERT_TRUE(store.PutVerdict(id, first).has_value());
   EXPECT_EQ(store.GetVerdict(id).value(), first);

@@ -33,7 +33,8 @@ LoadedLlamaModel MakeRandomModel(const RandomModelSpec& spec);
 
 // An engine over such a model: one thread, a small context.
 std::unique_ptr<Engine> MakeRandomEngine(const RandomModelSpec& spec = {}, uint32_t slots = 2,
-                                         FlashAttention flash = FlashAttention::kAuto);
+                                         FlashAttention flash = FlashAttention::kAuto,
+                                         bool heal = false);
 
 std::vector<Token> RandomTokens(std::mt19937& random, size_t count,
                                 uint32_t vocabulary = kRandomVocabulary);

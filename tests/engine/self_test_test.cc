@@ -32,7 +32,7 @@ class RopeVariants : public testing::TestWithParam<std::tuple<Case, bool>> {
     traits_ = *traits;
     auto contexts = MakeContexts(model_.model.get(),
                                  {.threads = 1,
-                                  .slots = kStreams,
+                                  .sequences = kStreams,
                                   .slot_tokens = 512,
                                   .encode_tokens = 512,
                                   .batch_tokens = 512,
@@ -227,7 +227,7 @@ TEST(Contexts, StepsShrinkBeforeTheirScoresGrowLarge) {
   const auto step = [&](bool flash) {
     const auto contexts = MakeContexts(loaded.model.get(),
                                        {.threads = 1,
-                                        .slots = 1,
+                                        .sequences = 1,
                                         .slot_tokens = 33024,
                                         .encode_tokens = 512,
                                         .batch_tokens = 512,
@@ -248,7 +248,7 @@ TEST(SelfTest, WrongRopeOfTheWindowedLayersIsNoticed) {
   ASSERT_TRUE(traits) << traits.error().message;
   auto contexts = MakeContexts(
       loaded.model.get(),
-      {.threads = 1, .slots = 1, .slot_tokens = 512, .encode_tokens = 512, .batch_tokens = 512},
+      {.threads = 1, .sequences = 1, .slot_tokens = 512, .encode_tokens = 512, .batch_tokens = 512},
       loaded.label);
   ASSERT_TRUE(contexts) << contexts.error().message;
   const auto summary = [&](const ModelKv& kv) {

@@ -46,9 +46,7 @@ TEST_F(FactStoreTest, AppendingKeepsKvUntilItIsReplaced) {
   const std::string a = Add("a");
   PutKv(a, 1);
   const int64_t episode = Get(a).episode;
-  const auto pending = [&] {
-    return store_->PendingEpisodes(kModel, kEncoding, 0, 9, false).value();
-  };
+  const auto pending = [&] { return store_->PendingEpisodes(kModel, kEncoding, {}).value(); };
   EXPECT_TRUE(pending().empty());
   EXPECT_EQ(store_->Stats(kModel)->episodes_encoded, 1U);
   Add("b");
@@ -170,29 +168,32 @@ TEST_F(FactStoreTest, FullEpisodesAndBackOff) {
   for (const char* text : {"a", "b", "c", "d"}) ids.push_back(Add(text));
   const int64_t full = Get(ids[0]).episode;
   const int64_t open = Get(ids[3]).episode;
-  const auto pending = [&](bool full_only, int64_t after = 0) {
-    return store_->PendingEpisodes(kModel, kEncoding, after, 9, full_only).value();
+  const auto pending = [&](int64_t grown_ms, int64_t after = 0) {
+    return store_->PendingEpisodes(kModel, kEncoding, {.after = after, .grown_ms = grown_ms})
+        .value();
   };
+  const int64_t now = clock_.NowMs();
   using Rows = std::vector<int64_t>;
-  EXPECT_EQ(pending(false), (Rows{full, open}));
-  EXPECT_EQ(pending(true), Rows{full});
-  EXPECT_EQ(pending(false, full), Rows{open});
-  EXPECT_EQ(store_->PendingEpisodes(kModel, kEncoding, 0, 1, false)->size(), 1U);
+  EXPECT_EQ(pending(INT64_MAX), (Rows{full, open}));
+  EXPECT_EQ(pending(now - 1), Rows{full});
+  EXPECT_EQ(pending(now), (Rows{full, open}));  // it has not grown since
+  EXPECT_EQ(pending(INT64_MAX, full), Rows{open});
+  EXPECT_EQ(store_->PendingEpisodes(kModel, kEncoding, {.limit = 1})->size(), 1U);
 
   for (const int64_t wait : {1'000, 2'000, 4'000}) {
     ASSERT_OK(store_->PutEncodeFailure(kModel, full, "out of memory"));
     clock_.Advance(wait - 1);
-    EXPECT_EQ(pending(false), Rows{open});
+    EXPECT_EQ(pending(INT64_MAX), Rows{open});
     EXPECT_EQ(*store_->CountPending(kModel, kEncoding), 2U);
     clock_.Advance(1);
-    EXPECT_EQ(pending(false), (Rows{full, open}));
+    EXPECT_EQ(pending(INT64_MAX), (Rows{full, open}));
   }
   for (int i = 0; i < 80; ++i) ASSERT_OK(store_->PutEncodeFailure(kModel, full, "again"));
   clock_.Advance(3'600'000);
-  EXPECT_EQ(pending(false), (Rows{full, open}));
+  EXPECT_EQ(pending(INT64_MAX), (Rows{full, open}));
   ASSERT_OK(store_->PutEncodeFailure(kModel, full, "again"));
   UpdateText(ids[0], "other text may work");
-  EXPECT_EQ(pending(false), (Rows{full, open}));
+  EXPECT_EQ(pending(INT64_MAX), (Rows{full, open}));
   ASSERT_OK(store_->PutEncodeFailure(kModel, 999, "no such episode"));
 }
 

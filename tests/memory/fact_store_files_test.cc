@@ -81,7 +81,7 @@ TEST_F(FactStoreTest, RefusesFilesThatAreNotItsOwn) {
 }
 
 class OldFileTest : public FactStoreTest, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Versions, OldFileTest, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Versions, OldFileTest, testing::Values(1, 2, 3, 4, 5));
 
 TEST_P(OldFileTest, IsBroughtUpToDate) {
   options_.path = dir_.File("old.db");
@@ -102,15 +102,23 @@ TEST_P(OldFileTest, IsBroughtUpToDate) {
     ASSERT_EQ(kv->size(), 1U);
     EXPECT_EQ(kv->front().key, (Hash128{0, 77}));
     EXPECT_EQ(kv->front().fact_tokens, (std::vector<uint32_t>{10, 11}));
-    EXPECT_EQ(*store_->PendingEpisodes(kModel, kEncoding, 0, 9, false), std::vector<int64_t>{2});
+    EXPECT_EQ(*store_->PendingEpisodes(kModel, kEncoding, {}), std::vector<int64_t>{2});
     EXPECT_EQ(Garbage(), Keys{78});
     EXPECT_EQ(*store_->RankCounts(), std::vector<uint32_t>{1});
     EXPECT_EQ(store_->Quotas()->size(), static_cast<size_t>(round));
     ASSERT_OK(store_->PutQuota("default", {.facts = 3}));
+    const auto verdict = store_->GetVerdict({0, 77});
+    ASSERT_OK(verdict);
+    ASSERT_EQ(verdict->has_value(), GetParam() == 5);
+    if (*verdict) {
+      EXPECT_TRUE((*verdict)->passed);
+      EXPECT_EQ((*verdict)->positions, 288U);
+      EXPECT_EQ((*verdict)->least_facts, 0U);
+    }
   }
   Delete("id-3");  // stood in the window
   EXPECT_EQ(Garbage(), (Keys{77, 78}));
-  EXPECT_EQ(*store_->PendingEpisodes(kModel, kEncoding, 0, 9, false), std::vector<int64_t>{1});
+  EXPECT_EQ(*store_->PendingEpisodes(kModel, kEncoding, {}), std::vector<int64_t>{1});
 }
 
 // Bytes that this process has read from files so far.
@@ -129,7 +137,7 @@ TEST_F(FactStoreTest, AStartAndAPassReadLittleOfALargeFile) {
   const std::vector<std::vector<float>> vectors(facts.size(), std::vector<float>(384, 0.5F));
   ASSERT_OK(store_->Add(facts, vectors, kEmbedder));
   while (true) {
-    const auto ids = store_->PendingEpisodes(kModel, kEncoding, 0, 500, false).value();
+    const auto ids = store_->PendingEpisodes(kModel, kEncoding, {.limit = 500}).value();
     if (ids.empty()) break;
     const auto episodes = store_->GetEpisodes(ids);
     for (const Episode& episode : *episodes) {
@@ -144,7 +152,7 @@ TEST_F(FactStoreTest, AStartAndAPassReadLittleOfALargeFile) {
   const uint64_t before = BytesRead();
   Reopen();
   EXPECT_EQ(store_->WithoutVector(kEmbedder, 64)->size(), 1U);
-  EXPECT_EQ(store_->PendingEpisodes(kModel, kEncoding, 0, 64, false)->size(), 1U);
+  EXPECT_EQ(store_->PendingEpisodes(kModel, kEncoding, {.limit = 64})->size(), 1U);
   EXPECT_EQ(*store_->CountPending(kModel, kEncoding), 1U);
   EXPECT_LT(BytesRead() - before, size / 20);
 }

@@ -158,7 +158,7 @@ class FactStoreModel {
     failure.retry_ms = now + std::min<int64_t>(3'600'000, int64_t{1000} << failure.count++);
   }
   std::vector<int64_t> Pending(const Fingerprint& fingerprint, const Hash128& encoding,
-                               bool full_only, bool with_failed) const {
+                               int64_t grown_ms, bool with_failed) const {
     std::vector<int64_t> out;
     for (const int64_t episode : Episodes()) {
       const auto of = EpisodeFacts(episode);
@@ -170,7 +170,9 @@ class FactStoreModel {
       const bool waits = failed != failures.end() && failed->second.retry_ms > now;
       const bool full = of.size() >= episode_facts_ || Bytes(of) >= episode_bytes_ ||
                         NewestEpisode(of.front().scope) != episode;
-      if (!covered && (with_failed || !waits) && (full || !full_only)) out.push_back(episode);
+      const bool grown =
+          std::ranges::any_of(of, [&](const Fact& fact) { return fact.created_ms > grown_ms; });
+      if (!covered && (with_failed || !waits) && (full || !grown)) out.push_back(episode);
     }
     return out;
   }

@@ -312,12 +312,12 @@ class Walk {
                 std::tie(other.key, other.covered, other.fact_tokens, other.encoding));
       ASSERT_TRUE(*store_->IsReferenced(kv.key));
     }
-    for (const bool full : {false, true}) {
-      ASSERT_EQ(*store_->PendingEpisodes(model, encoding, 0, 10'000, full),
-                model_->Pending(model, encoding, full, false));
+    for (const int64_t grown_ms : {int64_t{0}, clock_.NowMs() - 3000, INT64_MAX}) {
+      const auto expected_ids = model_->Pending(model, encoding, grown_ms, false);
+      ASSERT_EQ(*store_->PendingEpisodes(model, encoding, {.grown_ms = grown_ms}), expected_ids);
     }
     ASSERT_EQ(*store_->CountPending(model, encoding),
-              model_->Pending(model, encoding, false, true).size());
+              model_->Pending(model, encoding, INT64_MAX, true).size());
   }
 
   void CompareUsers() {

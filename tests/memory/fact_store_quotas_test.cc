@@ -56,7 +56,7 @@ TEST_F(QuotaTest, ATenantCanBeLeftOutOfWhatIsPending) {
   ASSERT_OK(Put("acme", {"one"}));
   ASSERT_OK(Put("other", {"one"}));
   const auto pending = [&](const Strings& without) {
-    return store_->PendingEpisodes(kModel, kEncoding, 0, 9, false, without)->size();
+    return store_->PendingEpisodes(kModel, kEncoding, {.without = without})->size();
   };
   EXPECT_EQ(pending({}), 2U);
   EXPECT_EQ(pending({"acme", "a \"quote\""}), 1U);

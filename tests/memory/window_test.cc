@@ -32,7 +32,7 @@ class WindowChooserTest : public FactStoreTest {
     for (int i = 0; i < facts; ++i) Add("fact " + std::to_string(added_++));
   }
   std::vector<Episode> Episodes() {
-    const auto ids = store_->PendingEpisodes(kModel, kEncoding, 0, 1000, false).value();
+    const auto ids = store_->PendingEpisodes(kModel, kEncoding, {}).value();
     return store_->GetEpisodes(ids).value();
   }
   std::vector<std::vector<Fact>> Choose(const std::string& window, const Episode& episode) {

@@ -11,6 +11,8 @@
 
 namespace inferscale {
 
+constexpr int kDecodeAborted = 2;  // llama_decode's code after its abort callback said so
+
 class Batch {
  public:
   void Clear() {

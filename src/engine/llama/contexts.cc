@@ -57,11 +57,11 @@ Result<LlamaContexts> MakeContexts(llama_model* model, const ContextSizes& sizes
   contexts.threads.reset(ggml_threadpool_new(&pool));
 
   llama_context_params params = CommonParams(sizes);
-  params.n_ctx = sizes.slots * sizes.slot_tokens;
+  params.n_ctx = sizes.sequences * sizes.slot_tokens;
   params.n_batch = sizes.batch_tokens;
   params.n_ubatch = StepTokens(model, sizes);
-  params.n_seq_max = sizes.slots;
-  params.n_outputs_max = sizes.slots + kScoreOutputs;
+  params.n_seq_max = sizes.sequences;
+  params.n_outputs_max = sizes.sequences + kScoreOutputs;
   params.kv_unified = false;
   params.swa_full = false;  // layers with a window keep what they see: SequenceKv needs no more
   if (!sizes.flash_attention) params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
@@ -70,10 +70,11 @@ Result<LlamaContexts> MakeContexts(llama_model* model, const ContextSizes& sizes
   TakeLlamaError();
   contexts.generate = MakeContext(model, params, contexts.threads.get());
   if (!contexts.generate) {
-    return Fail(Code::kExhausted, "{}: no context of {} x {} tokens: {}", label, sizes.slots,
+    return Fail(Code::kExhausted, "{}: no context of {} x {} tokens: {}", label, sizes.sequences,
                 sizes.slot_tokens, TakeLlamaError());
   }
-  contexts.generate_form = {.streams = sizes.slots, .transposed_values = !sizes.flash_attention};
+  contexts.generate_form = {.streams = sizes.sequences,
+                            .transposed_values = !sizes.flash_attention};
 
   params = CommonParams(sizes);
   params.n_ctx = sizes.encode_tokens;

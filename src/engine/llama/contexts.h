@@ -12,7 +12,7 @@ namespace inferscale {
 
 struct ContextSizes {
   int threads = 1;
-  uint32_t slots = 1;
+  uint32_t sequences = 1;  // of the generating context, each of slot_tokens
   uint32_t slot_tokens = 0;
   uint32_t encode_tokens = 0;
   uint32_t batch_tokens = 512;
@@ -21,7 +21,7 @@ struct ContextSizes {
 
 struct LlamaContexts {
   ThreadpoolPtr threads;     // first: the contexts use it to their end
-  LlamaContextPtr generate;  // F16, one stream per slot
+  LlamaContextPtr generate;  // F16, one stream per sequence
   StateForm generate_form;
   LlamaContextPtr encode;  // F32, unified, kEncodeSequences sequences, flash attention
 };

@@ -179,11 +179,10 @@ Status Encoder::Capture(EncodeJob& job, EncodeJob::Running& run) {
 }
 
 Result<bool> Encoder::Decode(EncodeJob& job) {
-  constexpr int kAborted = 2;
   stop_ = &job.request_.stop;
   const int code = batch_.Decode(context_);
   stop_ = nullptr;
-  was_interrupted_ = code == kAborted;
+  was_interrupted_ = code == kDecodeAborted;
   if (was_interrupted_) return false;
   if (code != 0) {
     return Fail(Code::kInternal, "encode: llama_decode of {} tokens returned {}", batch_.size(),

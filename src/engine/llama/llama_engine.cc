@@ -31,7 +31,7 @@ ContextSizes SizesFor(const LlamaEngineOptions& options, const LlamaModelTraits&
   sizes.threads = options.threads > 0
                       ? options.threads
                       : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  sizes.slots = options.slots;
+  sizes.sequences = options.slots + (options.heal ? 1 : 0);
   const auto choose = [&](uint32_t wanted, uint32_t standard) {
     const uint32_t most = std::max(traits.max_context, kContextStep);
     const uint32_t tokens = wanted > 0 ? std::min(wanted, most) : std::min(standard, most);
@@ -83,9 +83,9 @@ class LlamaEngine final : public Engine {
 
 Result<std::unique_ptr<Engine>> LlamaEngine::Make(LoadedLlamaModel loaded,
                                                   const LlamaEngineOptions& options) {
-  if (options.slots == 0 || options.slots > llama_max_parallel_sequences()) {
-    return Fail(Code::kInvalid, "slots must be from 1 to {}, not {}",
-                llama_max_parallel_sequences(), options.slots);
+  const size_t most_slots = llama_max_parallel_sequences() - (options.heal ? 1 : 0);
+  if (options.slots == 0 || options.slots > most_slots) {
+    return Fail(Code::kInvalid, "slots must be from 1 to {}, not {}", most_slots, options.slots);
   }
   INFERSCALE_ASSIGN(const LlamaModelTraits traits,
                     InspectModel(loaded.model.get(), loaded.file, loaded.label));
@@ -142,12 +142,17 @@ void LlamaEngine::StartThread(const ModelKv& kv, const ContextSizes& sizes,
   encoder_.emplace(contexts_.encode.get(), kv, sizes.encode_tokens, info_.vocabulary, sizes.threads,
                    &request_came_);
   std::vector<Slot> slots;
-  for (uint32_t i = 0; i < sizes.slots; ++i) {
+  for (uint32_t i = 0; i < options.slots; ++i) {
     slots.emplace_back(contexts_.generate.get(), static_cast<llama_seq_id>(i), &*kv_, &vocabulary_,
                        sizes.slot_tokens);
   }
-  scheduler_.emplace(contexts_.generate.get(), std::move(slots), &*encoder_, &request_came_,
-                     sizes.batch_tokens, options.queue_limit);
+  std::optional<Healer> healer;
+  if (options.heal && info_.injection) {
+    healer.emplace(contexts_.generate.get(), static_cast<llama_seq_id>(options.slots), &*kv_,
+                   sizes.batch_tokens, &request_came_);
+  }
+  scheduler_.emplace(contexts_.generate.get(), std::move(slots), &*encoder_, std::move(healer),
+                     &request_came_, sizes.batch_tokens, options.queue_limit);
 }
 
 std::string LlamaEngine::Detokenize(std::span<const Token> tokens) const {

@@ -31,6 +31,9 @@ struct LlamaEngineOptions {
   uint32_t queue_limit = 64;    // requests that may wait for a slot
   FlashAttention flash_attention = FlashAttention::kAuto;
   bool injection = true;  // false: prefill everything, as for a model that can't
+  // While there is nothing to do, what sessions hold as injected KV is computed anew, so that their
+  // next turns stand on that. Takes the memory of one more slot.
+  bool heal = false;
 };
 
 // Loads the model and tests it. kNotFound, kInvalid, kCorrupt or kUnsupported with the file's name

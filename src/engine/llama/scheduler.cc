@@ -10,13 +10,19 @@ namespace {
 constexpr uint32_t kSharedPrefill = 256;
 constexpr uint32_t kSharedEncode = 64;
 constexpr uint32_t kIdleEncode = 512;
+// While prompts wait, encoding rests so many times as long as its last step took. Without a share
+// of the time facts would never be encoded under load, and so every prompt would be as long as
+// without memory.
+constexpr int kEncodeRest = 4;
 
 }  // namespace
 
 Scheduler::Scheduler(llama_context* context, std::vector<Slot> slots, Encoder* encoder,
-                     std::atomic<bool>* request_came, uint32_t batch_tokens, uint32_t queue_limit)
+                     std::optional<Healer> healer, std::atomic<bool>* request_came,
+                     uint32_t batch_tokens, uint32_t queue_limit)
     : context_(context),
       encoder_(encoder),
+      healer_(std::move(healer)),
       request_came_(request_came),
       batch_tokens_(batch_tokens),
       queue_limit_(queue_limit) {
@@ -69,6 +75,7 @@ void Scheduler::Run() {
     EndCancelled();
     StepSlots();
     StepEncode();
+    StepHeal();
   }
   Shutdown();
 }
@@ -82,7 +89,7 @@ bool Scheduler::AnyBusy() const {
 bool Scheduler::TakeWork() {
   MutexLock lock(mutex_);
   while (!stopping_ && queue_.empty() && encodes_.empty() && ended_sessions_.empty() && !job_ &&
-         !AnyBusy()) {
+         Patient() == nullptr && !AnyBusy()) {
     work_.Wait(mutex_);
   }
   if (stopping_) return false;
@@ -182,8 +189,11 @@ void Scheduler::StepEncode() {
   const bool stopped = encoding_->request->stop.stop_requested();
   const bool waiting = std::any_of(slots_.begin(), slots_.end(),
                                    [](const SlotUse& use) { return use.slot.in_prompt(); });
-  if (waiting && !stopped) return;
+  const auto began = std::chrono::steady_clock::now();
+  if (waiting && !stopped && began < encode_due_) return;
   const Result<bool> complete = encoder_->Step(*job_, AnyBusy() ? kSharedEncode : kIdleEncode);
+  const auto ended = std::chrono::steady_clock::now();
+  encode_due_ = ended + kEncodeRest * (ended - began);
   if (complete && !*complete) return;
   if (complete) {
     encoding_->done.set_value(encoder_->Take(*job_));
@@ -192,6 +202,21 @@ void Scheduler::StepEncode() {
   }
   job_.reset();
   encoding_.reset();
+}
+
+Slot* Scheduler::Patient() {
+  if (!healer_ || job_ || AnyBusy()) return nullptr;
+  SlotUse* last = nullptr;
+  for (SlotUse& use : slots_) {
+    if (healer_->Wants(use.slot) && (last == nullptr || use.last_used > last->last_used)) {
+      last = &use;
+    }
+  }
+  return last == nullptr ? nullptr : &last->slot;
+}
+
+void Scheduler::StepHeal() {
+  if (Slot* slot = Patient(); slot != nullptr) healer_->Step(*slot);
 }
 
 void Scheduler::Shutdown() {

@@ -4,6 +4,7 @@
 #define INFERSCALE_ENGINE_LLAMA_SCHEDULER_H_
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <future>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "engine/llama/encoder.h"
+#include "engine/llama/healer.h"
 #include "engine/llama/slot.h"
 
 namespace inferscale {
@@ -24,9 +26,11 @@ constexpr uint32_t kScoreOutputs = 32;
 class Scheduler {
  public:
   // The slots' context has `batch_tokens` as n_batch. All that is passed by pointer outlives this.
-  // `request_came` is the encoder's interrupt: a new request does not wait for a step of it.
+  // `request_came` is the encoder's and the healer's interrupt: a new request does not wait for a
+  // step of theirs. `healer` may be none.
   Scheduler(llama_context* context, std::vector<Slot> slots, Encoder* encoder,
-            std::atomic<bool>* request_came, uint32_t batch_tokens, uint32_t queue_limit);
+            std::optional<Healer> healer, std::atomic<bool>* request_came, uint32_t batch_tokens,
+            uint32_t queue_limit);
   ~Scheduler();  // ends what runs with kCancelled
 
   // kExhausted if the queue is full.
@@ -53,12 +57,16 @@ class Scheduler {
   void EndCancelled();
   void StepSlots();
   void StepEncode();
+  // The slot that was used last of those that the healer wants, if there is nothing else to do.
+  Slot* Patient();
+  void StepHeal();
   void Shutdown() EXCLUDES(mutex_);
   bool AnyBusy() const;
 
   llama_context* context_;
   std::vector<SlotUse> slots_;
   Encoder* encoder_;
+  std::optional<Healer> healer_;
   std::atomic<bool>* request_came_;
   uint32_t batch_tokens_;
   uint32_t queue_limit_;
@@ -66,6 +74,7 @@ class Scheduler {
   Batch batch_;
   std::unique_ptr<EncodeWait> encoding_;
   std::optional<EncodeJob> job_;
+  std::chrono::steady_clock::time_point encode_due_{};  // a prompt waits for its next step
 
   Mutex mutex_;
   CondVar work_;

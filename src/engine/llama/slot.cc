@@ -62,6 +62,7 @@ void Slot::Begin(std::unique_ptr<Task> task) {
     if (!kv_->CanCut(held_.size())) common = 0;
     llama_memory_seq_rm(llama_get_memory(context_), sequence_, static_cast<llama_pos>(common), -1);
     held_.resize(common);
+    has_injected_ = has_injected_ && common > 0;
   }
   task_->stats.cached_tokens = static_cast<uint32_t>(common);
 }
@@ -90,6 +91,7 @@ bool Slot::Inject() {
     spdlog::warn("injection of {} tokens failed, computing them: {}", end - here,
                  status.error().message);
     held_.clear();
+    has_injected_ = false;
     task_->stats.cached_tokens = 0;
     task_->stats.injected_tokens = 0;
     task_->prompt.spans.clear();
@@ -97,6 +99,7 @@ bool Slot::Inject() {
   }
   const std::vector<Token>& tokens = task_->prompt.tokens;
   held_.insert(held_.end(), tokens.begin() + here, tokens.begin() + end);
+  has_injected_ = true;
   task_->stats.injected_tokens += end - here;
   if (next_span_ == spans.size()) {
     task_->prompt.spans.clear();  // and what keeps the records alive
@@ -198,9 +201,15 @@ void Slot::EndSession() {
   if (!busy()) Release();
 }
 
+llama_seq_id Slot::Exchange(llama_seq_id computed) {
+  has_injected_ = false;
+  return std::exchange(sequence_, computed);
+}
+
 void Slot::Release() {
   llama_memory_seq_rm(llama_get_memory(context_), sequence_, -1, -1);
   held_.clear();
+  has_injected_ = false;
   session_ = 0;
 }
 

@@ -59,6 +59,13 @@ class Slot {
   // Waiting for its first token?
   bool in_prompt() const { return busy() && held_.size() < task_->prompt.tokens.size(); }
 
+  // What the sequence holds.
+  const std::vector<Token>& held() const { return held_; }
+  // Does the sequence rest, kept for a session, with KV that was injected?
+  bool rests_on_injected() const { return !busy() && session_ != 0 && has_injected_; }
+  // Continues with another sequence, in which the same tokens were computed; returns its own.
+  llama_seq_id Exchange(llama_seq_id computed);
+
   // Takes the request on. Keeps what the sequence holds as far as the prompt begins with it.
   void Begin(std::unique_ptr<Task> task);
   // Injects the spans at which the prompt has arrived. False if that failed: then the sequence is
@@ -87,7 +94,8 @@ class Slot {
   const Vocabulary* vocabulary_;
   uint32_t capacity_;
 
-  std::vector<Token> held_;  // what the cache holds
+  std::vector<Token> held_;    // what the cache holds
+  bool has_injected_ = false;  // some of it
   uint64_t session_ = 0;
   std::unique_ptr<Task> task_;
   size_t next_span_ = 0;
