@@ -210,7 +210,9 @@ def measure_streams(args: argparse.Namespace) -> Result:
 
 def measure_soak(args: argparse.Namespace) -> Result:
     with serving(args.data, args.serve) as gateway:
-        return asyncio.run(soak(gateway, args.clients, args.seconds, args.facts, args.seed))
+        return asyncio.run(
+            soak(gateway, args.clients, args.seconds, args.pause, args.facts, args.seed)
+        )
 
 
 def measure_kill(args: argparse.Namespace) -> Result:
@@ -251,7 +253,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     command("delete", measure_delete, facts=800)
     command("chat", measure_chat, facts=50, questions=100, mode="kv")
     command("streams", measure_streams, streams=200, seconds=20.0, every=0.05, tokens=4000)
-    command("soak", measure_soak, clients=32, seconds=600.0, facts=40)
+    command("soak", measure_soak, clients=32, seconds=600.0, pause=0.0, facts=40)
     command("kill", measure_kill, kills=10, clients=16, seconds=3.0)
     args = parser.parse_args(words[:split])
     args.serve = words[split + 1 :]

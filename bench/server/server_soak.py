@@ -35,6 +35,12 @@ class Person:
         self._facts: dict[str, str] = {}  # id: text
         self._said = 0
         self.wrong: list[str] = []
+        self.read: Counter[str] = Counter()  # tokens of this user's prompts, and how they came in
+
+    async def rest(self, seconds: float) -> None:
+        """So long on average."""
+        if seconds > 0:
+            await asyncio.sleep(self._pick.expovariate(1 / seconds))
 
     async def act(self, loads: dict[str, Load], most_facts: int) -> None:
         kind = self._pick.choices(list(_SHARES), list(_SHARES.values()))[0]
@@ -76,7 +82,10 @@ class Person:
         data = await load.timed(self._client.request("POST", "/v1/chat/completions", body))
         if data is None:
             return
-        used = {one["id"]: one["text"] for one in json.loads(data)["inferscale"]["facts"]}
+        answer = json.loads(data)
+        used = {one["id"]: one["text"] for one in answer["inferscale"]["facts"]}
+        self.read["prompt"] += answer["usage"]["prompt_tokens"]
+        self.read["injected"] += answer["usage"]["prompt_tokens_details"]["cached_tokens"]
         if missing := self._facts.keys() - used.keys():
             self._say(f"an answer was not given {len(missing)} of {len(self._facts)} facts")
         self._check_all_mine(used, "an answer")
@@ -97,7 +106,7 @@ class Person:
 
 
 async def soak(
-    gateway: Gateway, clients: int, seconds: float, most_facts: int, seed: int
+    gateway: Gateway, clients: int, seconds: float, pause: float, most_facts: int, seed: int
 ) -> dict[str, Any]:
     loads = {kind: Load() for kind in _SHARES}
     people = [Person(number, gateway.port, seed) for number in range(clients)]
@@ -106,6 +115,7 @@ async def soak(
 
     async def live(person: Person) -> None:
         while time.perf_counter() - began < seconds:
+            await person.rest(pause)
             await person.act(loads, most_facts)
 
     async def watch() -> None:
@@ -130,6 +140,7 @@ async def soak(
             count for load in loads.values() for end, count in load.ends.items() if end != "200"
         ),
         **{kind: load.summary() for kind, load in loads.items()},
+        "tokens": dict(sum((person.read for person in people), Counter())),
         "memory_mib": memory,
     }
 
