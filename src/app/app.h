@@ -51,6 +51,7 @@ struct AppOptions {
   int threads = 0;              // 0: as many as there are cores
   uint32_t slots = 2;           // generations at a time
   bool heal = false;            // LlamaEngineOptions::heal; kInvalid with vLLM
+  uint32_t queue_seconds = 60;  // LlamaEngineOptions::queue_wait; vLLM has a queue of its own
   uint32_t context_tokens = 0;  // per slot; 0: the model's, at most 8192
 
   uint64_t arena_bytes = uint64_t{1} << 30;  // host memory for KV

@@ -77,13 +77,15 @@ Result<Models> LoadModels(const AppOptions& options, Need need) {
                                                      .context_tokens = options.context_tokens}));
     return models;
   }
-  INFERSCALE_ASSIGN(models.engine, OpenLlamaEngine({.model_path = options.model,
-                                                    .threads = options.threads,
-                                                    .slots = options.slots,
-                                                    .context_tokens = options.context_tokens,
-                                                    // All slots' requests may come at once.
-                                                    .queue_limit = std::max(64U, options.slots),
-                                                    .heal = options.heal}));
+  INFERSCALE_ASSIGN(models.engine,
+                    OpenLlamaEngine({.model_path = options.model,
+                                     .threads = options.threads,
+                                     .slots = options.slots,
+                                     .context_tokens = options.context_tokens,
+                                     // All slots' requests may come at once.
+                                     .queue_limit = std::max(64U, options.slots),
+                                     .queue_wait = std::chrono::seconds(options.queue_seconds),
+                                     .heal = options.heal}));
   return models;
 }
 

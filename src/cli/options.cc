@@ -212,6 +212,11 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
       ->group(resources)
       ->check(CLI::Range(uint32_t{1}, uint32_t{256}))
       ->type_name("N");
+  Add(root, "--queue-seconds", app.queue_seconds,
+      "Refuse questions while the first that waits has waited so long (llama); 0: never")
+      ->group(resources)
+      ->check(count)
+      ->type_name("N");
   Add(root, "--context", app.context_tokens, "Tokens per answer; 0: the model's, at most 8192")
       ->group(resources)
       ->check(count)

@@ -1,5 +1,7 @@
 #include "server/errors.h"
 
+#include <fmt/format.h>
+
 namespace inferscale {
 
 unsigned HttpStatusOf(Code code) {
@@ -27,6 +29,8 @@ unsigned HttpStatusOf(Code code) {
 
 namespace {
 
+constexpr int kBusySeconds = 5;  // until who found a full queue is to come again
+
 std::string_view TypeOf(unsigned status) {
   switch (status) {
     case 401:
@@ -50,7 +54,11 @@ HttpAnswer ErrorAnswer(const Error& error) {
   const unsigned status = HttpStatusOf(error.code);
   // Programs tell it by its code from what a key may not do.
   const std::string_view code = error.code == Code::kOverQuota ? "facts_quota" : "";
-  return {.status = status, .body = HttpErrorBody(error.message, TypeOf(status), code)};
+  HttpAnswer answer{.status = status, .body = HttpErrorBody(error.message, TypeOf(status), code)};
+  if (error.code == Code::kExhausted) {
+    answer.headers.emplace_back("Retry-After", fmt::format("{}", kBusySeconds));
+  }
+  return answer;
 }
 
 }  // namespace inferscale

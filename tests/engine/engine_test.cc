@@ -73,7 +73,7 @@ TEST_P(EngineTest, SpansAndPlainTokensMix) {
 
 // Records don't depend on how the engine that takes them computes.
 TEST_P(EngineTest, FlashAttentionGivesTheSameLogits) {
-  const auto other = MakeRandomEngine(GetParam().spec, 2, FlashAttention::kOn);
+  const auto other = MakeRandomEngine(GetParam().spec, {.flash_attention = FlashAttention::kOn});
   ASSERT_NE(other, nullptr);
   ASSERT_TRUE(other->info().injection) << other->info().self_test.summary;
   EXPECT_EQ(other->info().fingerprint, engine_->info().fingerprint);
@@ -338,6 +338,29 @@ TEST_P(EngineTest, FullQueueIsAnError) {
   EXPECT_TRUE(exhausted);
 }
 
+TEST_P(EngineTest, NothingJoinsAQueueThatHasNotMovedForLong) {
+  const auto other =
+      MakeRandomEngine(GetParam().spec, {.slots = 1, .queue_wait = std::chrono::milliseconds(30)});
+  ASSERT_NE(other, nullptr);
+  const auto start = [&](uint32_t tokens) {
+    return other->Start(Request({.tokens = Tokens(4), .spans = {}}, tokens));
+  };
+  auto running = start(2000);
+  const auto first = start(1);
+  const auto second = start(1);
+  ASSERT_TRUE(running && first && second);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  const auto late = start(1);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::kExhausted);
+  EXPECT_NE(late.error().message.find("2 requests wait"), std::string::npos);
+  // Who has gone does not keep others out.
+  (*first)->Cancel();
+  (*second)->Cancel();
+  EXPECT_TRUE(start(1));
+  (*running)->Cancel();
+}
+
 TEST_P(EngineTest, GenerationStopsAtTheContextsEnd) {
   const uint32_t context = engine_->info().context_tokens;
   ASSERT_EQ(context, kRandomContext);
@@ -458,7 +481,7 @@ TEST_P(EngineTest, WrongRequestsAreNamed) {
 INSTANTIATE_TEST_SUITE_P(Models, EngineTest, testing::ValuesIn(kModels), NameOfModel);
 
 TEST(EngineShutdown, WaitingRequestsEndWithAnError) {
-  auto engine = MakeRandomEngine({}, 1);
+  auto engine = MakeRandomEngine({}, {.slots = 1});
   ASSERT_NE(engine, nullptr);
   std::mt19937 random(1);
   std::vector<std::unique_ptr<Generation>> running;

@@ -58,7 +58,7 @@ class EngineTest : public testing::TestWithParam<Model> {
   static void TearDownTestSuite() { engines_.clear(); }
   void SetUp() override {
     std::unique_ptr<Engine>& engine = engines_[GetParam().name];
-    if (engine == nullptr) engine = MakeRandomEngine(GetParam().spec, 4);
+    if (engine == nullptr) engine = MakeRandomEngine(GetParam().spec, {.slots = 4});
     engine_ = engine.get();
     ASSERT_NE(engine_, nullptr);
     // Other tokens in every test: what one leaves in a cache must not help the next.

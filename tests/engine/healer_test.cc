@@ -14,7 +14,7 @@ class HealerTest : public EngineTest {
   void SetUp() override {
     EngineTest::SetUp();
     plain_ = engine_;
-    healing_ = MakeRandomEngine(GetParam().spec, 2, FlashAttention::kAuto, /*heal=*/true);
+    healing_ = MakeRandomEngine(GetParam().spec, {.heal = true});
     ASSERT_NE(healing_, nullptr);
   }
   void TearDown() override {

@@ -87,14 +87,9 @@ LoadedLlamaModel MakeRandomModel(const RandomModelSpec& spec) {
   return loaded;
 }
 
-std::unique_ptr<Engine> MakeRandomEngine(const RandomModelSpec& spec, uint32_t slots,
-                                         FlashAttention flash, bool heal) {
-  LlamaEngineOptions options;
+std::unique_ptr<Engine> MakeRandomEngine(const RandomModelSpec& spec, LlamaEngineOptions options) {
   options.threads = 1;
-  options.slots = slots;
   options.queue_limit = 8;
-  options.flash_attention = flash;
-  options.heal = heal;
   auto engine = MakeLlamaEngine(MakeRandomModel(spec), options);
   if (!engine) {
     ADD_FAILURE() << engine.error().message;

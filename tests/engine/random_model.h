@@ -31,10 +31,9 @@ constexpr uint32_t kRandomContext = 2048;
 // Fails the test (and gives a null model) if libllama refuses it.
 LoadedLlamaModel MakeRandomModel(const RandomModelSpec& spec);
 
-// An engine over such a model: one thread, a small context.
-std::unique_ptr<Engine> MakeRandomEngine(const RandomModelSpec& spec = {}, uint32_t slots = 2,
-                                         FlashAttention flash = FlashAttention::kAuto,
-                                         bool heal = false);
+// An engine over such a model: one thread, a short queue.
+std::unique_ptr<Engine> MakeRandomEngine(const RandomModelSpec& spec = {},
+                                         LlamaEngineOptions options = {});
 
 std::vector<Token> RandomTokens(std::mt19937& random, size_t count,
                                 uint32_t vocabulary = kRandomVocabulary);

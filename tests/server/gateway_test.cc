@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "app/toy_models.h"
+#include "server/errors.h"
 #include "server/http_world.h"
 
 namespace inferscale {
@@ -333,6 +334,15 @@ TEST_F(GatewayTest, CompletesAndEmbeds) {
   const auto text =
       Json(post("/v1/embeddings", R"({"input": "a b", "encoding_format": "base64"})"));
   EXPECT_EQ(text.at("data").at(0).at("embedding").as_string().size(), 172U);  // of 32 floats
+}
+
+TEST(ErrorAnswer, WhoFindsAFullQueueIsToldWhenToComeAgain) {
+  const HttpAnswer full = ErrorAnswer(Error{Code::kExhausted, "8 requests wait already"});
+  EXPECT_EQ(full.status, 429U);
+  ASSERT_EQ(full.headers.size(), 1U);
+  EXPECT_EQ(full.headers[0].first, "Retry-After");
+  EXPECT_GT(std::stoi(full.headers[0].second), 0);
+  EXPECT_TRUE(ErrorAnswer(Error{Code::kInvalid, "no"}).headers.empty());
 }
 
 }  // namespace

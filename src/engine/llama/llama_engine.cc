@@ -152,7 +152,8 @@ void LlamaEngine::StartThread(const ModelKv& kv, const ContextSizes& sizes,
                    sizes.batch_tokens, &request_came_);
   }
   scheduler_.emplace(contexts_.generate.get(), std::move(slots), &*encoder_, std::move(healer),
-                     &request_came_, sizes.batch_tokens, options.queue_limit);
+                     &request_came_, sizes.batch_tokens,
+                     QueueLimits{.requests = options.queue_limit, .wait = options.queue_wait});
 }
 
 std::string LlamaEngine::Detokenize(std::span<const Token> tokens) const {

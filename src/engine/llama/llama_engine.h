@@ -2,6 +2,7 @@
 #ifndef INFERSCALE_ENGINE_LLAMA_LLAMA_ENGINE_H_
 #define INFERSCALE_ENGINE_LLAMA_LLAMA_ENGINE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,12 +24,15 @@ enum class FlashAttention : uint8_t {
 };
 
 struct LlamaEngineOptions {
-  std::string model_path;
+  std::string model_path{};
   int threads = 0;              // 0: as many as the machine has
   uint32_t slots = 2;           // requests that are computed at a time
   uint32_t context_tokens = 0;  // of a slot; 0: the model's, at most 8192
   uint32_t encode_tokens = 0;   // longest prefix + item; 0: 4096, at most the context
   uint32_t queue_limit = 64;    // requests that may wait for a slot
+  // While the first of them has waited so long, further ones are refused: who waits longer than a
+  // client's patience is computed for nobody, and under load that comes to be everybody. 0: never.
+  std::chrono::milliseconds queue_wait{0};
   FlashAttention flash_attention = FlashAttention::kAuto;
   bool injection = true;  // false: prefill everything, as for a model that can't
   // While there is nothing to do, what sessions hold as injected KV is computed anew, so that their

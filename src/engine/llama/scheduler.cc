@@ -19,13 +19,13 @@ constexpr int kEncodeRest = 4;
 
 Scheduler::Scheduler(llama_context* context, std::vector<Slot> slots, Encoder* encoder,
                      std::optional<Healer> healer, std::atomic<bool>* request_came,
-                     uint32_t batch_tokens, uint32_t queue_limit)
+                     uint32_t batch_tokens, const QueueLimits& limits)
     : context_(context),
       encoder_(encoder),
       healer_(std::move(healer)),
       request_came_(request_came),
       batch_tokens_(batch_tokens),
-      queue_limit_(queue_limit) {
+      limits_(limits) {
   for (Slot& slot : slots) slots_.push_back({std::move(slot), 0});
   thread_ = std::thread([this] { Run(); });
 }
@@ -41,13 +41,23 @@ Scheduler::~Scheduler() {
 
 Status Scheduler::Submit(std::unique_ptr<Task> task) {
   MutexLock lock(mutex_);
-  if (queue_.size() >= queue_limit_) DropCancelled();
-  if (queue_.size() >= queue_limit_) {
-    return Fail(Code::kExhausted, "{} requests wait already", queue_.size());
-  }
+  if (!CheckQueue()) DropCancelled();
+  INFERSCALE_TRY(CheckQueue());
   queue_.push_back(std::move(task));
   request_came_->store(true, std::memory_order_relaxed);
   work_.NotifyOne();
+  return {};
+}
+
+Status Scheduler::CheckQueue() {
+  if (queue_.size() >= limits_.requests) {
+    return Fail(Code::kExhausted, "{} requests wait already", queue_.size());
+  }
+  const double most_ms = static_cast<double>(limits_.wait.count());
+  if (most_ms > 0 && !queue_.empty() && queue_.front()->since_start.Ms() > most_ms) {
+    return Fail(Code::kExhausted, "{} requests wait, the first of them for more than {} s",
+                queue_.size(), most_ms / 1000);
+  }
   return {};
 }
 

@@ -23,6 +23,12 @@ namespace inferscale {
 // Logits rows that a generating context must have room for besides one per slot (Score).
 constexpr uint32_t kScoreOutputs = 32;
 
+struct QueueLimits {
+  uint32_t requests = 64;
+  // Nothing more is taken while the first of them has waited so long; 0: however long it has.
+  std::chrono::milliseconds wait{0};
+};
+
 class Scheduler {
  public:
   // The slots' context has `batch_tokens` as n_batch. All that is passed by pointer outlives this.
@@ -30,10 +36,10 @@ class Scheduler {
   // step of theirs. `healer` may be none.
   Scheduler(llama_context* context, std::vector<Slot> slots, Encoder* encoder,
             std::optional<Healer> healer, std::atomic<bool>* request_came, uint32_t batch_tokens,
-            uint32_t queue_limit);
+            const QueueLimits& limits);
   ~Scheduler();  // ends what runs with kCancelled
 
-  // kExhausted if the queue is full.
+  // kExhausted if the queue is full, or has not moved for too long.
   Status Submit(std::unique_ptr<Task> task) EXCLUDES(mutex_);
   // Blocks until done.
   Result<EncodeResult> Encode(const EncodeRequest& request) EXCLUDES(mutex_);
@@ -52,6 +58,7 @@ class Scheduler {
   void Run();
   bool TakeWork() EXCLUDES(mutex_);
   void DropCancelled() REQUIRES(mutex_);
+  Status CheckQueue() REQUIRES(mutex_);
   void Admit() REQUIRES(mutex_);
   SlotUse* SlotFor(const Task& task);
   void EndCancelled();
@@ -69,7 +76,7 @@ class Scheduler {
   std::optional<Healer> healer_;
   std::atomic<bool>* request_came_;
   uint32_t batch_tokens_;
-  uint32_t queue_limit_;
+  const QueueLimits limits_;
   uint64_t uses_ = 0;
   Batch batch_;
   std::unique_ptr<EncodeWait> encoding_;
