@@ -73,6 +73,8 @@ class Client:
         return status, data
 
     async def _ask(self, method: str, path: str, body: Any) -> tuple[int, dict[bytes, bytes]]:
+        if self._reader is not None and self._reader.at_eof():
+            self.close()  # it rested longer than the gateway waits for a request
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         data = b"" if body is None else json.dumps(body).encode()
