@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <charconv>
 #include <numeric>
 #include <utility>
@@ -26,7 +25,6 @@ bool HasCount(WindowKind kind) {
 
 // Draws again when the history is this many times as long as it was.
 constexpr uint64_t kAnchorGrowth = 4;
-constexpr uint64_t kLeastAnchor = 4;
 constexpr size_t kWholeSession = 10000;
 constexpr uint32_t kMaxCount = 1000;
 
@@ -129,15 +127,11 @@ Result<std::vector<std::vector<Fact>>> WindowChooser::Anchors(const Episode& epi
   std::vector<std::vector<Fact>> anchors;
   // Facts of no user are of different agents or runs: nothing of one may stand before another's.
   if (episode.scope.user.empty()) return anchors;
-  const Scope user{episode.scope.tenant, episode.scope.user, {}, {}};
-  INFERSCALE_ASSIGN(const FactStore::AnchorAge age,
-                    store_.GetAnchorAge(user.tenant, user.user, /*size=*/0));
-  const std::vector<uint32_t> counts = AnchorCounts(age.facts_now);
-  if (counts.empty()) return anchors;
-  INFERSCALE_ASSIGN(const std::vector<Fact> facts, AnchorFacts(user, counts));
+  INFERSCALE_ASSIGN(const std::vector<Fact> facts,
+                    AnchorFacts({episode.scope.tenant, episode.scope.user, {}, {}}));
   if (facts.empty()) return anchors;
   auto from = facts.begin();
-  for (const uint32_t count : counts) {
+  for (const uint32_t count : strategy_.counts) {
     anchors.emplace_back(from, from + count);
     from += count;
   }
@@ -148,25 +142,13 @@ Result<std::vector<std::vector<Fact>>> WindowChooser::Anchors(const Episode& epi
   return anchors;
 }
 
-std::vector<uint32_t> WindowChooser::AnchorCounts(uint64_t facts) const {
-  std::vector<uint32_t> counts = strategy_.counts;
-  const uint64_t most = facts / 2;
-  if (*std::max_element(counts.begin(), counts.end()) <= most) return counts;
-  // In steps, so that an anchor serves while a history grows.
-  const uint64_t step = std::bit_floor(most);
-  if (step < kLeastAnchor) return {};
-  for (uint32_t& count : counts) {
-    count = static_cast<uint32_t>(std::min<uint64_t>(count, step));
-  }
-  return counts;
-}
-
-Result<std::vector<Fact>> WindowChooser::AnchorFacts(const Scope& user,
-                                                     std::span<const uint32_t> counts) {
+Result<std::vector<Fact>> WindowChooser::AnchorFacts(const Scope& user) {
+  const std::vector<uint32_t>& counts = strategy_.counts;
   const size_t longest = *std::max_element(counts.begin(), counts.end());
   const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
   INFERSCALE_ASSIGN(const FactStore::AnchorAge age,
                     store_.GetAnchorAge(user.tenant, user.user, total));
+  if (age.facts_now < 2 * longest) return std::vector<Fact>{};
   INFERSCALE_ASSIGN(std::vector<Fact> facts, store_.GetAnchor(user.tenant, user.user, total));
   if (facts.size() == total && age.facts_now < kAnchorGrowth * age.facts_then) return facts;
   INFERSCALE_ASSIGN(const std::vector<Fact> all,

@@ -48,10 +48,9 @@ Hash128 EncodingId(const WindowStrategy& strategy, std::span<const Token> header
 using FindNeighbours =
     std::function<Result<std::vector<int64_t>>(const Episode& episode, size_t count)>;
 
-// Chooses windows. An anchor holds at most half of a user's facts: about as many stand before an
-// episode when all are read. Of few facts shorter anchors are drawn (of less than 8, none: the
-// facts right before the episode serve), and all anew when the history has grown four times. Of
-// several anchors those that hold a fact of the episode itself do not stand before
+// Chooses windows. Anchors are drawn when the user has twice as many facts as the longest holds
+// (before that the facts right before the episode serve), and drawn anew when the history has grown
+// four times. Of several anchors those that hold a fact of the episode itself do not stand before
 // it.
 class WindowChooser {
  public:
@@ -65,10 +64,8 @@ class WindowChooser {
  private:
   Result<std::vector<Fact>> ChooseOne(const Episode& episode, uint32_t count);
   Result<std::vector<std::vector<Fact>>> Anchors(const Episode& episode);
-  // Of each anchor, for a user of so many facts; none if those are too few.
-  std::vector<uint32_t> AnchorCounts(uint64_t facts) const;
   // Facts of all anchors, one after another; empty if the user has too few.
-  Result<std::vector<Fact>> AnchorFacts(const Scope& user, std::span<const uint32_t> counts);
+  Result<std::vector<Fact>> AnchorFacts(const Scope& user);
 
   FactStore& store_;
   WindowStrategy strategy_;
