@@ -340,20 +340,20 @@ TEST_P(EngineTest, FullQueueIsAnError) {
 
 TEST_P(EngineTest, NothingJoinsAQueueThatHasNotMovedForLong) {
   const auto other =
-      MakeRandomEngine(GetParam().spec, {.slots = 1, .queue_wait = std::chrono::milliseconds(30)});
+      MakeRandomEngine(GetParam().spec, {.slots = 1, .queue_wait = std::chrono::milliseconds(1)});
   ASSERT_NE(other, nullptr);
   const auto start = [&](uint32_t tokens) {
     return other->Start(Request({.tokens = Tokens(4), .spans = {}}, tokens));
   };
   auto running = start(2000);
-  const auto first = start(1);
-  const auto second = start(1);
+  const auto first = start(2000);
+  const auto second = start(2000);
   ASSERT_TRUE(running && first && second);
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const auto late = start(1);
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, Code::kExhausted);
-  EXPECT_NE(late.error().message.find("2 requests wait"), std::string::npos);
+  EXPECT_NE(late.error().message.find("requests wait"), std::string::npos);
   // Who has gone does not keep others out.
   (*first)->Cancel();
   (*second)->Cancel();
