@@ -168,8 +168,9 @@ class AppImpl final : public App {
   // none. kCancelled if told to stop meanwhile: what is not stored stays pending.
   Result<bool> EncodeBatch(PendingQuery& query, EncodePace pace, const std::stop_token& stop,
                            EncodeProgress& progress);
-  // Of the user of the first that `query` says: what stands before them is computed once.
-  Result<std::vector<int64_t>> NextEpisodes(PendingQuery query);
+  // Of the user of the first that `query` says: what stands before them is computed once. None of
+  // tenants that the pace makes wait.
+  Result<std::vector<int64_t>> NextEpisodes(PendingQuery query, EncodePace pace);
   Result<EncodeWork> PlanBatch(std::span<const int64_t> ids, EncodeProgress& progress);
   Result<EpisodePlan> PlanEpisode(const Episode& episode);
   Result<std::vector<Token>> Behind(const std::vector<Fact>& window, size_t room,

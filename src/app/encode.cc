@@ -291,7 +291,9 @@ Status AppImpl::RunGroup(const EncodeGroup& group, std::span<EpisodePlan> plans,
   return StorePlans(complete, progress);
 }
 
-Result<std::vector<int64_t>> AppImpl::NextEpisodes(PendingQuery query) {
+Result<std::vector<int64_t>> AppImpl::NextEpisodes(PendingQuery query, EncodePace pace) {
+  INFERSCALE_ASSIGN(const std::vector<std::string> waiting, quotas_->Waiting(pace));
+  query.without = waiting;
   const auto pending = [&] {
     return facts_->PendingEpisodes(codec_->fingerprint(), encoding_, query);
   };
@@ -309,10 +311,7 @@ Result<bool> AppImpl::EncodeBatch(PendingQuery& query, EncodePace pace, const st
                                   EncodeProgress& progress) {
   INFERSCALE_TRY(facts_->DeleteExpired());
   INFERSCALE_TRY(CollectGarbage());
-  INFERSCALE_ASSIGN(const std::vector<std::string> waiting, quotas_->Waiting(pace));
-  query.without = waiting;
-  INFERSCALE_ASSIGN(const std::vector<int64_t> ids, NextEpisodes(query));
-  query.without = {};
+  INFERSCALE_ASSIGN(const std::vector<int64_t> ids, NextEpisodes(query, pace));
   if (ids.empty()) return false;
   INFERSCALE_ASSIGN(EncodeWork work, PlanBatch(ids, progress));
   for (const EncodeGroup& group : work.groups) {

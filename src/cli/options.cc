@@ -187,8 +187,9 @@ void AddGlobalOptions(CLI::App& root, Options* options) {
       ->check(count)
       ->type_name("N");
   Add(root, "--auto-facts", options->auto_facts,
-      "Mode auto injects no KV into a prompt of fewer facts than N (default: as verify found, else "
-      "15)")
+      fmt::format("Mode auto injects no KV into a prompt of fewer facts than N (default: as verify "
+                  "found, else {})",
+                  kAutoFacts))
       ->group(prompt)
       ->check(count)
       ->type_name("N");
