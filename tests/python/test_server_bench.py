@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bench_server import parse
 from served import Served, serve
-from server_load import Load, latencies
+from server_load import Client, Load, latencies
 from server_soak import Person, Writer
 
 from cli import Cli
@@ -62,6 +62,24 @@ def test_percentiles_are_measured_values() -> None:
     assert latencies([]) == {}
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_a_request_that_is_cancelled_ends_so(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    async def is_cancelled() -> None:
+        answer = asyncio.get_running_loop().create_future()
+        client = Client(port=1)
+        monkeypatch.setattr(client, "_request", lambda *_: asyncio.wait([answer]))
+        asking = asyncio.create_task(client.request("GET", "/"))
+        await asyncio.sleep(0.01)
+        answer.set_result(None)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        promised = asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled() == promised
+
+    asyncio.run(is_cancelled())
+
+
 @pytest.fixture(scope="module")
 def served(module_cli: Cli) -> Iterator[Served]:
     with serve(module_cli) as running:
@@ -95,6 +113,7 @@ def test_a_writer_notices_what_is_lost_or_came_back(served: Served) -> None:
         writer = Writer(1, seed=1)
         writing = asyncio.create_task(writer.write(served.port))
         while len(writer.there) < 5:
+            assert not writing.done()
             await asyncio.sleep(0.01)
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
