@@ -29,7 +29,8 @@ fi
 # Threads that wait actively for one another crawl on a busy machine.
 export OMP_WAIT_POLICY=passive VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=${VLLM_LOGGING_LEVEL:-WARNING}
 export PYTHONPATH=$PWD/python:$PWD/tests/python:$PWD/tests/python/vllm HF_HUB_OFFLINE=1
-test() { "$INFERSCALE_VLLM_PYTHON" -m pytest -q -p vllm_fixtures "$@" || true; }
+# Starting an engine takes minutes on a busy machine.
+test() { "$INFERSCALE_VLLM_PYTHON" -m pytest -q --timeout 1800 -p vllm_fixtures "$@" || true; }
 reports=("$report")
 if [ $# -gt 0 ]; then
   test tests/python/vllm --junitxml="$report" "$@"

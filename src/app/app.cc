@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kAddBatch = 64;  // facts in a transaction
 constexpr size_t kTokenCacheFacts = 65536;
 constexpr size_t kGarbageBatch = 1024;
-// How long a compaction waits for the batch of another process.
+// How long an encoder or a compaction waits for the batch of another process.
 constexpr std::chrono::seconds kEncoderPatience(20);
 constexpr std::chrono::milliseconds kEncoderPause(50);
 

@@ -279,7 +279,7 @@ class App {
 
   // Encodes what is pending until nothing is left, or `on_progress` says so. `stop` ends it in the
   // midst of a batch; what that batch had not stored yet stays pending. One process at a time:
-  // kConflict if another one is at it.
+  // waits some seconds for another one, then kConflict.
   virtual Result<EncodeProgress> EncodePending(const OnProgress& on_progress,
                                                const std::stop_token& stop) = 0;
   virtual void StartBackgroundEncoding() = 0;

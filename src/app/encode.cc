@@ -333,7 +333,7 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress,
                 engine_->info().self_test.summary);
   }
   MutexLock lock(encode_mutex_);
-  INFERSCALE_ASSIGN(const auto file_lock, SystemEnv().Lock(options_.data_dir + "/encode.lock"));
+  INFERSCALE_ASSIGN(const auto file_lock, WaitForEncoder());
   EncodeProgress progress;
   const Stopwatch watch;
   INFERSCALE_ASSIGN(progress.episodes_total, PendingEpisodes());

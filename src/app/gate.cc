@@ -3,10 +3,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "app/app_impl.h"
@@ -23,9 +21,6 @@ constexpr int64_t kFirstDay = 1709251200000;  // 1 March 2024
 constexpr int64_t kDayMs = 86'400'000;
 constexpr uint32_t kAnswerTokens = 24;
 constexpr int kShuffles = 2;  // of each question's facts
-// For another process that encodes in the same folder.
-constexpr int kEncodeAttempts = 150;
-constexpr std::chrono::milliseconds kEncodePause(200);
 
 uint32_t MeasuredFacts(uint32_t most_facts) { return std::min(most_facts, kGateFacts.front()); }
 
@@ -59,14 +54,8 @@ class Visit {
   Status Fill(const std::stop_token& stop) {
     INFERSCALE_TRY(app_.DeleteScope(GateScope()));  // what a kill has left
     INFERSCALE_TRY(app_.Add(GateFacts()));
-    for (int attempt = 1;; ++attempt) {
-      const auto done = app_.EncodePending(nullptr, stop);
-      if (done) return {};
-      if (done.error().code != Code::kConflict || attempt == kEncodeAttempts) {
-        return tl::unexpected(done.error());
-      }
-      std::this_thread::sleep_for(kEncodePause);
-    }
+    INFERSCALE_TRY(app_.EncodePending(nullptr, stop));
+    return {};
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "app_world.h"
+#include "store/env.h"
 
 namespace inferscale {
 namespace {
@@ -233,6 +235,18 @@ TEST_F(AppTest, ACompactionGetsItsTurn) {
   ASSERT_TRUE(other.has_value());
   const auto beside = (*other)->Compact(false);
   EXPECT_TRUE(beside.has_value()) << beside.error().message;
+}
+
+TEST_F(AppTest, AnEncoderWaitsForAnother) {
+  AddMany(3);
+  auto lock = SystemEnv().Lock((dir_ / "encode.lock").string());  // as another process would
+  ASSERT_TRUE(lock.has_value());
+  const std::jthread other([&lock] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    lock->reset();
+  });
+  const auto done = app_->EncodePending(nullptr, {});
+  EXPECT_TRUE(done.has_value()) << done.error().message;
 }
 
 TEST_F(AppTest, AConversationIsOfOneUser) {

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -91,6 +91,9 @@ def until(probe: Callable[[], T], what: str) -> T:
                 return got
         except StaleElementReferenceException:
             pass  # drawn anew in between
+        except WebDriverException as error:
+            if "aborted by navigation" not in (error.msg or ""):
+                raise
         assert time.monotonic() < deadline, f"still waiting for {what}"
         time.sleep(0.03)
 

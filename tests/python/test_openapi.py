@@ -66,6 +66,7 @@ def test_no_request_is_an_error_of_the_servers(served: Served, tmp_path: Path) -
             "--checks=not_a_server_error,response_schema_conformance",
             "--phases=coverage,fuzzing",
             "--max-examples=3",
+            f"--request-timeout={TIMEOUT_S}",
             "--seed=1",
             "--generation-database=none",
             "--no-color",

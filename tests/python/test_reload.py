@@ -40,12 +40,12 @@ def test_settings_are_read_again(cli: Cli, tmp_path: Path) -> None:
         serve(cli, "--config", str(config), "--per-minute", "1000", stderr=log) as served,
     ):
         assert ask(served) == (5, "text")
-        config.write_text('facts = 2\nthreads = 1\n[serve]\nmode = "none"\nper-minute = 3\n')
+        config.write_text('facts = 2\nslots = 1\n[serve]\nmode = "none"\nper-minute = 3\n')
         said = hang_up(served, errors)
         # The command line says --per-minute.
-        assert said.endswith("changed: --facts, --mode; with the next start: --threads\n")
+        assert said.endswith("changed: --facts, --mode; with the next start: --slots\n")
         assert ask(served) == (0, "none")
-        config.write_text("facts = 2\nthreads = 1\n[serve]\nmood = 'none'\n")
+        config.write_text("facts = 2\nslots = 1\n[serve]\nmood = 'none'\n")
         assert "unknown key 'serve.mood'" in hang_up(served, errors)
         assert ask(served) == (0, "none")
         config.write_text("facts = 3\n")
@@ -56,7 +56,8 @@ def test_settings_are_read_again(cli: Cli, tmp_path: Path) -> None:
 
 def test_without_files_a_hangup_ends_it(cli: Cli) -> None:
     process = subprocess.Popen(
-        [str(cli.binary), "serve", "--port", "0"],
+        # Whoever ignores hangups (nohup) has children that do.
+        ["env", "--default-signal=HUP", str(cli.binary), "serve", "--port", "0"],
         stdout=subprocess.PIPE,
         env=cli.environment(),
         text=True,

@@ -27,7 +27,7 @@ from cli import Cli
         ("chat --facts 7 --questions 2", {"facts": 7}),
         ("streams --streams 4 --seconds 0.5", {"streams": 4}),
         ("soak --clients 3 --seconds 1 --facts 4", {"wrong": 0, "errors": 0}),
-        ("kill --kills 1 --clients 3 --seconds 0.5 -- --slots 1", {"lost": 0, "resurrected": 0}),
+        ("kill --kills 1 --clients 3 --seconds 2 -- --slots 1", {"lost": 0, "resurrected": 0}),
     ],
 )
 def test_measures(cli: Cli, root: Path, words: str, expected: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ def test_a_writer_notices_what_is_lost_or_came_back(served: Served) -> None:
     async def notices() -> None:
         writer = Writer(1, seed=1)
         writing = asyncio.create_task(writer.write(served.port))
-        while len(writer.there) < 5:
+        while len(writer.there) < 5 or writer.unknown:  # a deletion on its way may come through
             assert not writing.done()
             await asyncio.sleep(0.01)
         writing.cancel()

@@ -32,9 +32,9 @@ def test_resampling_is_the_plain_one() -> None:
     assert np.mean(fast) == pytest.approx(np.mean(plain), abs=0.03 * spread)
     assert np.std(fast) == pytest.approx(spread, rel=0.03)
     for percent in (2.5, 5, 50, 95, 97.5):
-        assert np.percentile(fast, percent) == pytest.approx(
-            np.percentile(plain, percent), abs=0.1 * spread
-        )
+        # Shares and not places, which may lie far apart where few means fall.
+        below = np.mean(fast <= np.percentile(plain, percent))
+        assert below == pytest.approx(percent / 100, abs=0.02)
 
 
 def test_all_resamples_of_a_tiny_case() -> None:
