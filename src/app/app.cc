@@ -484,12 +484,22 @@ Status AppImpl::SweepOrphans() {
 
 Result<std::unique_ptr<FileLock>> AppImpl::WaitForEncoder() {
   const auto until = std::chrono::steady_clock::now() + kEncoderPatience;
-  while (true) {
-    auto lock = SystemEnv().Lock(options_.data_dir + "/encode.lock");
-    if (lock || lock.error().code != Code::kConflict) return lock;
-    if (std::chrono::steady_clock::now() > until) return lock;
-    std::this_thread::sleep_for(kEncoderPause);
-  }
+  const auto wait = [&](const char* name) -> Result<std::unique_ptr<FileLock>> {
+    while (true) {
+      auto lock = SystemEnv().Lock(options_.data_dir + name);
+      if (lock || lock.error().code != Code::kConflict) return lock;
+      if (std::chrono::steady_clock::now() > until) return lock;
+      std::this_thread::sleep_for(kEncoderPause);
+    }
+  };
+  INFERSCALE_ASSIGN(const auto turn, wait("/encode.turn"));
+  return wait("/encode.lock");
+}
+
+Result<std::unique_ptr<FileLock>> AppImpl::TryEncoder() {
+  // Whoever waits holds this one: an encoder that is back as soon as it has let go comes after it.
+  INFERSCALE_ASSIGN(const auto turn, SystemEnv().Lock(options_.data_dir + "/encode.turn"));
+  return SystemEnv().Lock(options_.data_dir + "/encode.lock");
 }
 
 Result<CompactResult> AppImpl::Compact(bool drop_unused) {

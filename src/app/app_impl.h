@@ -120,7 +120,9 @@ class AppImpl final : public App {
   // The settings that are not in use and their KV.
   Result<std::vector<UnusedKv>> FindUnused(bool drop);
   Status SweepOrphans();
+  // The one encoder among the processes that share the directory. kConflict if another stays it.
   Result<std::unique_ptr<FileLock>> WaitForEncoder();
+  Result<std::unique_ptr<FileLock>> TryEncoder();
   // What was derived from a user's facts, in memory.
   void ForgetDerived(const std::string& tenant, const std::string& user);
   void WakeEncoder();
@@ -215,7 +217,7 @@ class AppImpl final : public App {
 
   std::atomic<int> compactions_{0};  // that wait or run: the background encoder lets them first
   std::unique_ptr<EncodeQuotas> quotas_;  // used under encode_mutex_
-  Mutex encode_mutex_;  // one encoder in this process; encode.lock keeps out other processes
+  Mutex encode_mutex_;                    // one encoder in this process
   std::atomic<int64_t> last_add_ms_{0};
   std::mutex wake_mutex_;
   std::condition_variable_any wake_;  // facts have come

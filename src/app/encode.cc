@@ -377,7 +377,7 @@ void AppImpl::EncodeInBackground(const std::stop_token& stop) {
     } else {
       MutexLock lock(encode_mutex_);
       // Another process may be encoding: then there is nothing to do here.
-      if (auto file_lock = SystemEnv().Lock(options_.data_dir + "/encode.lock"); file_lock) {
+      if (const auto file_lock = TryEncoder(); file_lock) {
         EncodeProgress progress;
         auto done = EncodeBatch(query, EncodePace::kByQuota, stop, progress);
         if (stop.stop_requested()) return;

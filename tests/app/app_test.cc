@@ -227,7 +227,7 @@ TEST_F(AppTest, ACompactionWithoutAModelKeepsTheHeader) {
 }
 
 TEST_F(AppTest, ACompactionGetsItsTurn) {
-  AddMany(300);
+  AddMany(3000);
   app_->StartBackgroundEncoding();
   const auto compacted = app_->Compact(false);
   EXPECT_TRUE(compacted.has_value()) << compacted.error().message;
@@ -235,6 +235,7 @@ TEST_F(AppTest, ACompactionGetsItsTurn) {
   ASSERT_TRUE(other.has_value());
   const auto beside = (*other)->Compact(false);
   EXPECT_TRUE(beside.has_value()) << beside.error().message;
+  EXPECT_GT(app_->PendingEpisodes().value_or(0), 0U);  // and not only when all was encoded
 }
 
 TEST_F(AppTest, AnEncoderWaitsForAnother) {
