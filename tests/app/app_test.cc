@@ -557,7 +557,7 @@ TEST_F(AppTest, AddsAsksAndDeletesWhileEncoding) {
   }
   threads.clear();
   EXPECT_EQ(failures, 0);
-  for (int i = 0; i < 100 && *app_->PendingEpisodes() > 0; ++i) {
+  for (int i = 0; i < 600 && *app_->PendingEpisodes() > 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   EXPECT_EQ(*app_->PendingEpisodes(), 0U);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <boost/json.hpp>
 #include <cstdlib>
@@ -48,9 +49,8 @@ class LlamaEmbedderTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
-  const std::string path_ = ::testing::TempDir() + "embedder_" +
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name() +
-                            ".gguf";
+  const std::string path_ =
+      ::testing::TempDir() + "embedder_" + std::to_string(::getpid()) + ".gguf";
 };
 
 TEST_F(LlamaEmbedderTest, KeepsTheContract) {

@@ -340,7 +340,7 @@ TEST_P(EngineTest, FullQueueIsAnError) {
 
 TEST_P(EngineTest, NothingJoinsAQueueThatHasNotMovedForLong) {
   const auto other =
-      MakeRandomEngine(GetParam().spec, {.slots = 1, .queue_wait = std::chrono::milliseconds(1)});
+      MakeRandomEngine(GetParam().spec, {.slots = 1, .queue_wait = std::chrono::milliseconds(100)});
   ASSERT_NE(other, nullptr);
   const auto start = [&](uint32_t tokens) {
     return other->Start(Request({.tokens = Tokens(4), .spans = {}}, tokens));
@@ -349,7 +349,7 @@ TEST_P(EngineTest, NothingJoinsAQueueThatHasNotMovedForLong) {
   const auto first = start(2000);
   const auto second = start(2000);
   ASSERT_TRUE(running && first && second);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
   const auto late = start(1);
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, Code::kExhausted);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -234,8 +235,7 @@ class SearchIndexTest : public ::testing::Test {
   const uint64_t seed_ = std::random_device{}();
   std::mt19937_64 random_{seed_};
   ::testing::ScopedTrace trace_{__FILE__, __LINE__, fmt::format("seed {}", seed_)};
-  const std::string dir_ = ::testing::TempDir() + "search_index_" +
-                           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string dir_ = ::testing::TempDir() + "search_index_" + std::to_string(::getpid());
   ManualClock clock_{1'700'000'000'000};
   std::unique_ptr<FactStore> writer_;
   std::unique_ptr<FactStore> reader_;

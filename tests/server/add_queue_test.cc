@@ -114,7 +114,7 @@ TEST_F(AddQueueTest, EndsWithoutWhatHasNotBegun) {
       return Succeeds()();
     }));
     std::thread([gate = std::move(gate_)]() mutable {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
       gate.set_value();
     }).detach();
   }

@@ -78,7 +78,7 @@ TEST_P(HttpServerTest, LimitsAreKept) {
   HttpServerOptions options;
   options.max_body_bytes = 100;
   options.max_header_bytes = 1000;
-  options.request_timeout = std::chrono::milliseconds(200);
+  options.request_timeout = std::chrono::milliseconds(1000);
   Serve([](const HttpRequest&, HttpResponder& responder) { responder.Send(200, "{}"); }, options);
   EXPECT_THAT(server_->Ask(HttpPost("/", std::string(101, 'x'))), StartsWith("HTTP/1.1 413"));
   EXPECT_THAT(server_->Ask("GET /" + std::string(2000, 'x') + " HTTP/1.1\r\n\r\n"),
@@ -249,7 +249,7 @@ TEST(HttpTls, AClientThatSaysNothingIsGivenUp) {
   const Folder folder;
   HttpServerOptions options;
   options.tls = {folder.File("cert.pem"), folder.File("key.pem")};
-  options.handshake_timeout = std::chrono::milliseconds(100);
+  options.handshake_timeout = std::chrono::milliseconds(1000);
   MakeCertificate("test", options.tls->certificate, options.tls->key);
   RunningServer server(Answer, options);
   for (const char* said : {"", "\x16\x03", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"}) {

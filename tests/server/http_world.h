@@ -108,7 +108,7 @@ class RunningServer {
  public:
   RunningServer(HttpHandler handler, HttpServerOptions options) : options_(std::move(options)) {
     options_.port = 0;
-    options_.drain = std::chrono::milliseconds(300);
+    options_.drain = std::chrono::milliseconds(1000);
     server_ = HttpServer::Listen(options_, std::move(handler)).value();
     thread_ = std::jthread([this](const std::stop_token& stop) { server_->Run(stop); });
   }
