@@ -502,6 +502,12 @@ Result<std::unique_ptr<FileLock>> AppImpl::TryEncoder() {
   return SystemEnv().Lock(options_.data_dir + "/encode.lock");
 }
 
+bool AppImpl::EncoderIsAwaited() {
+  if (compactions_ > 0) return true;
+  const auto turn = SystemEnv().Lock(options_.data_dir + "/encode.turn");
+  return !turn && turn.error().code == Code::kConflict;
+}
+
 Result<CompactResult> AppImpl::Compact(bool drop_unused) {
   CompactResult result;
   INFERSCALE_TRY(facts_->DeleteExpired());

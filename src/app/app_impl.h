@@ -123,6 +123,7 @@ class AppImpl final : public App {
   // The one encoder among the processes that share the directory. kConflict if another stays it.
   Result<std::unique_ptr<FileLock>> WaitForEncoder();
   Result<std::unique_ptr<FileLock>> TryEncoder();
+  bool EncoderIsAwaited();  // by whoever is behind the one that has it
   // What was derived from a user's facts, in memory.
   void ForgetDerived(const std::string& tenant, const std::string& user);
   void WakeEncoder();

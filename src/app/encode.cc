@@ -314,8 +314,10 @@ Result<bool> AppImpl::EncodeBatch(PendingQuery& query, EncodePace pace, const st
   INFERSCALE_ASSIGN(const std::vector<int64_t> ids, NextEpisodes(query, pace));
   if (ids.empty()) return false;
   INFERSCALE_ASSIGN(EncodeWork work, PlanBatch(ids, progress));
+  const uint64_t done_before = progress.episodes_done;
   for (const EncodeGroup& group : work.groups) {
     if (stop.stop_requested()) return Fail(Code::kCancelled, "encoding was told to stop");
+    if (progress.episodes_done > done_before && EncoderIsAwaited()) return true;
     INFERSCALE_ASSIGN(const bool waits, quotas_->Waits(group.tenant, pace));
     if (waits) continue;  // what came before it in this batch has filled the quota
     INFERSCALE_TRY(RunGroup(group, work.plans, stop, progress));
@@ -332,8 +334,6 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress,
     return Fail(Code::kUnsupported, "this model takes no KV: {}",
                 engine_->info().self_test.summary);
   }
-  MutexLock lock(encode_mutex_);
-  INFERSCALE_ASSIGN(const auto file_lock, WaitForEncoder());
   EncodeProgress progress;
   const Stopwatch watch;
   INFERSCALE_ASSIGN(progress.episodes_total, PendingEpisodes());
@@ -342,6 +342,10 @@ Result<EncodeProgress> AppImpl::EncodePending(const OnProgress& on_progress,
   while (true) {
     progress.ms = watch.Ms();
     if (on_progress && !on_progress(progress)) return progress;
+    // Taken anew for every batch, so that others get their turn.
+    while (compactions_ > 0) std::this_thread::sleep_for(kLetPass);
+    MutexLock lock(encode_mutex_);
+    INFERSCALE_ASSIGN(const auto file_lock, WaitForEncoder());
     const auto more = EncodeBatch(query, EncodePace::kAtOnce, stop, progress);
     if (!more && more.error().code == Code::kCancelled && stop.stop_requested()) {
       progress.ms = watch.Ms();
