@@ -21,6 +21,7 @@ from harness import (  # noqa: E402
     Facts,
     Ids,
     answer_of,
+    assert_alike,
     assert_same,
     encode,
     engine_options,
@@ -32,9 +33,6 @@ from harness import (  # noqa: E402
     wait_for,
     words,
 )
-
-# Two plain prefills of one prompt in bf16, chunked in different ways, differ by a few percent.
-NOISE = 0.25
 
 
 def plan_of(facts: Facts, tenant: str = "acme") -> dict[str, Any]:
@@ -133,7 +131,7 @@ def test_streamed_answers_are_injected_too(served: Served, rng: random.Random) -
 
     async def watch() -> tuple[list[int], Answer]:
         lengths, last = [], None
-        async for output in served.stream(prompt, plan_of(facts), 6):
+        async for output in served.stream(prompt, plan_of(facts), 8):
             lengths.append(len(output.outputs[0].token_ids))
             last = output
         return lengths, answer_of(last)
@@ -142,7 +140,7 @@ def test_streamed_answers_are_injected_too(served: Served, rng: random.Random) -
     assert lengths == sorted(lengths)
     assert len(lengths) > 1
     assert ours.injected == 80
-    assert_same(ours, served.ask(prompt, None, 6, salt=new_key()), NOISE)
+    assert_alike(ours, served.ask(prompt, None, 8, salt=new_key()))
 
 
 def preemptions() -> float:
@@ -171,7 +169,7 @@ def test_preempted_requests_are_injected_again(served: Served, rng: random.Rando
         assert len(answer.tokens) == 150
         alone = served.ask(prompt, None, 8, salt=new_key())
         answer.logprobs, answer.tokens = answer.logprobs[:8], answer.tokens[:8]
-        assert_same(answer, alone, 2 * NOISE)  # the largest of 64 differences
+        assert_alike(answer, alone)
     assert preemptions() > preempted
     assert after["refused"] == before["refused"]
     assert after["injected_tokens"] - before["injected_tokens"] > 130 + 7 * 2
@@ -200,14 +198,14 @@ def test_a_warm_disk_serves_a_new_engine_and_a_damaged_one_costs_time(
 ) -> None:
     every = [served.keep(some_facts(rng, [30, 50, 44])) for _ in range(3)]
     prompts = [facts.prompt + words(rng, 20) for facts in every]
-    plain = [served.ask(prompt, None, 4, salt=new_key()) for prompt in prompts]
+    plain = [served.ask(prompt, None, 8, salt=new_key()) for prompt in prompts]
     shutil.copytree(served_dir, tmp_path / "kv")
     again = Engine(short_model, tmp_path / "kv", **SMALL, extra={"patience_ms": 5000})
     assert again.self_test()["self_test"]["state"] == "passed"
 
     def ask(number: int) -> Answer:
-        ours = again.ask(prompts[number], plan_of(every[number]), 4)
-        assert_same(ours, plain[number], NOISE)
+        ours = again.ask(prompts[number], plan_of(every[number]), 8)
+        assert_alike(ours, plain[number])
         return ours
 
     assert ask(0).injected == 124
